@@ -1,0 +1,32 @@
+// A file mapped for reading. Errors name the file. It knows nothing of what the bytes mean.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace kalibri {
+
+class MappedFile {
+ public:
+  /// Maps the whole file read-only. Throws Error(file) when it is missing, no regular file or not readable.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Descriptor of the open file, for reads that bypass the mapping.
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+
+ private:
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  int descriptor_ = -1;
+};
+
+}  // namespace kalibri

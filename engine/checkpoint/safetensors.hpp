@@ -1,0 +1,58 @@
+// One safetensors file, mapped. Every claim of its header is checked before anything is used: length, JSON, duplicate
+// names, dtypes, shapes, offsets, overlaps, gaps beyond the end. It knows nothing of models.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/mapped_file.hpp"
+
+namespace kalibri::checkpoint {
+
+enum class Dtype : std::uint8_t { f64, f32, f16, bf16, f8_e4m3, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
+
+/// Bytes of one element.
+std::size_t dtype_bytes(Dtype dtype);
+/// The name in the file format, for example "F8_E4M3".
+std::string_view dtype_name(Dtype dtype);
+
+/// A tensor where it lies in a mapped file. Row-major, not necessarily aligned.
+struct TensorView {
+  Dtype dtype = Dtype::f32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+  std::int64_t file_offset = 0;  // of bytes, in the file
+  const MappedFile* file = nullptr;
+
+  [[nodiscard]] std::int64_t n_elements() const;
+};
+
+/// "[384, 2560]", for messages.
+std::string shape_text(std::span<const std::int64_t> shape);
+
+class SafetensorsFile {
+ public:
+  /// Maps and validates. Throws Error(file | format) naming the file, the tensor and the violated rule.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::map<std::string, TensorView>& tensors() const { return tensors_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return file_->path(); }
+  /// The JSON header as it stands in the file (for the fingerprint).
+  [[nodiscard]] std::span<const std::byte> header() const { return header_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return file_->bytes(); }
+
+ private:
+  std::unique_ptr<MappedFile> file_;  // stable address: TensorView points to it
+  std::span<const std::byte> header_;
+  std::map<std::string, TensorView> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace kalibri::checkpoint

@@ -1,0 +1,30 @@
+// Elementary functions of the numeric path, one element at a time, the same bits on every machine. Built from +, *, fma
+// and integer operations only; no libm but sqrt and fma. The SIMD versions evaluate the same polynomials in the same order.
+#pragma once
+
+#include <cstdint>
+
+namespace kalibri::kernels {
+
+/// exp(x), f32, at most 1 ulp from the exact value in the normal range; 0 below the smallest normal, +inf above, NaN kept.
+float exp_f32(float x);
+
+/// 1 / (1 + exp(-x)).
+float sigmoid_f32(float x);
+
+/// Cosine and sine of an angle in radians, |angle| <= 2^31; the argument is reduced in f64; correctly rounded to f32 in
+/// all but rare cases (error below 0.501 ulp).
+void sincos_f32(double angle, float* cosine, float* sine);
+
+/// base^exponent in f64 for base > 0, relative error below 1e-14 (for the rotary frequencies).
+double pow_f64(double base, double exponent);
+
+/// bf16 <-> f32; narrowing rounds to nearest even, NaN stays NaN.
+float bf16_to_f32(std::uint16_t bits);
+std::uint16_t f32_to_bf16(float value);
+
+/// Value of a float8 e4m3fn code: 1 sign, 4 exponent (bias 7), 3 mantissa bits; subnormal step 2^-9; largest 448.
+/// The NaN codes 0x7f and 0xff give NaN.
+float e4m3_to_f32(std::uint8_t code);
+
+}  // namespace kalibri::kernels

@@ -1,0 +1,69 @@
+// Writes one dump (design.md, "The dump, version 1") to a temporary name beside the target and renames it when complete.
+// Memory does not grow with depth or length: tensors are written in blocks of rows. No model is known here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "oracle/dump/error.hpp"
+#include "oracle/dump/names.hpp"
+
+namespace kalibri::dump {
+
+/// Root attributes.
+struct Header {
+  std::string producer;                // "kalibri", "kalibri-reference", ...
+  std::string producer_version;
+  std::string model_type;
+  std::int64_t n_streams = 1;
+  std::string mode;                    // "chained", "teacher-forced", "decode"
+  std::string checkpoint_fingerprint;  // SHA-256, hex
+  std::string precision;               // canonical text
+  std::string options;                 // JSON object: everything needed to run it again
+};
+
+class Writer {
+ public:
+  /// Creates PATH.partial (an old one is replaced). Throws Error when it cannot.
+  Writer(const std::filesystem::path& path, const Header& header);
+  /// Without finish() the temporary file is removed.
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  /// Starts prompt `name` (unique, not empty, no '/'); tokens are written as int32. text_sha256 may be empty.
+  void begin_prompt(const std::string& name, std::span<const std::int32_t> tokens, const std::string& text_sha256);
+
+  /// Rows [first_row, first_row + n) of dataset `path` of the current prompt, for example "embedding",
+  /// "layers/03/residual", "layers/03/taps/attention_out", "decode/tail/logits". The first call fixes the shape:
+  /// n_rows_total rows of `row_dims` (may be empty for [T]); n = data.size() / product(row_dims). Rows may come in any
+  /// order, each once; finish() refuses a tensor with rows missing. Throws Error (disk full, not writable).
+  void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
+                  std::int64_t first_row, std::span<const float> data);
+  void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
+                  std::int64_t first_row, std::span<const double> data);
+  void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
+                  std::int64_t first_row, std::span<const std::int32_t> data);
+  void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
+                  std::int64_t first_row, std::span<const std::int64_t> data);
+
+  /// Attributes first_position and n_prefilled of decode/<schedule>.
+  void describe_schedule(const std::string& schedule, std::int64_t first_position, std::int64_t n_prefilled);
+
+  /// Writes peak_rss_bytes, wall_s and complete = 1, closes, syncs, renames. Throws Error.
+  void finish(std::int64_t peak_rss_bytes, double wall_s);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// "layers/03/residual" or "layers/03/taps/q", by the list in names.hpp; at least two digits.
+std::string layer_path(std::int64_t layer, std::string_view name);
+
+}  // namespace kalibri::dump
