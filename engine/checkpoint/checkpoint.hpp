@@ -4,12 +4,11 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/safetensors.hpp"
 #include "engine/kernels/matrix_view.hpp"
@@ -18,43 +17,58 @@ namespace kalibri::checkpoint {
 
 class Checkpoint {
  public:
-  /// Opens DIR: model.safetensors.index.json's shards if it exists (every shard present, every name in the shard that the
-  /// index gives, no tensor outside the index), else all model*.safetensors; other files are ignored. Reads config.json.
-  /// Throws Error(file | format) naming what is missing, extra or damaged.
+  /// Opens DIR: model.safetensors.index.json's shards if it exists (every shard present, every name in the shard that
+  /// the index gives, no tensor outside the index), else all model*.safetensors (numbered -NNNNN-of-NNNNN: all of
+  /// them); other files are ignored. Reads config.json. Throws Error(file | format) naming what is missing, extra or
+  /// damaged.
   static Checkpoint open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] const nlohmann::json& config() const { return config_; }
   [[nodiscard]] const std::string& config_bytes() const { return config_bytes_; }
+  /// By file name.
   [[nodiscard]] const std::vector<SafetensorsFile>& shards() const { return shards_; }
+  /// The index's metadata.total_size, when it has one.
+  [[nodiscard]] std::optional<std::int64_t> index_total_size() const { return index_total_size_; }
 
-  /// All tensors by name.
-  [[nodiscard]] const std::map<std::string, TensorView>& tensors() const { return tensors_; }
-  [[nodiscard]] const TensorView* find(const std::string& name) const;
-  /// Throws Error(tensor) when it is missing or its shape differs from `shape` (the message names config's keys: `why`).
-  [[nodiscard]] const TensorView& require(const std::string& name, std::span<const std::int64_t> shape,
+  /// All tensors by name; they lie in the shards.
+  [[nodiscard]] const std::map<std::string_view, const TensorView*>& tensors() const { return tensors_; }
+  /// Null when there is none.
+  [[nodiscard]] const TensorView* find(std::string_view name) const;
+  /// Throws Error(tensor) when it is missing or its shape differs from `shape` (the message names config's keys:
+  /// `why`).
+  [[nodiscard]] const TensorView& require(std::string_view name, std::span<const std::int64_t> shape,
                                           std::string_view why) const;
 
   /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, or f8_e4m3 with `…weight_scale_inv` (f32
-  /// [ceil(n_rows/128), ceil(n_cols/128)]). NaN codes are refused when `check_codes` (a pass over the bytes).
-  /// Throws Error(tensor).
-  [[nodiscard]] kernels::MatrixView matrix(const std::string& name, std::int64_t n_rows, std::int64_t n_cols,
+  /// [ceil(n_rows/128), ceil(n_cols/128)], finite also when multiplied by 2^60, as the kernels do). NaN codes are
+  /// refused when `check_codes` (a pass over the bytes). Throws Error(tensor).
+  [[nodiscard]] kernels::MatrixView matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                            bool check_codes) const;
 
   /// Vector `name` [n], bf16 or f32, widened to f32. Throws Error(tensor).
-  [[nodiscard]] std::vector<float> vector(const std::string& name, std::int64_t n) const;
+  [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t n) const;
 
  private:
   std::filesystem::path directory_;
   nlohmann::json config_;
   std::string config_bytes_;
   std::vector<SafetensorsFile> shards_;
-  std::map<std::string, TensorView> tensors_;
+  std::optional<std::int64_t> index_total_size_;
+  std::map<std::string_view, const TensorView*> tensors_;
+  std::map<const TensorView*, std::vector<float>> realigned_scales_;  // of files whose header is not padded to 4 bytes
 };
 
-/// SHA-256, lower-case hex, over config.json's bytes and then, for each shard by name: its file name, a zero byte, its
-/// size as 8 little-endian bytes, its JSON header, and 1,024 evenly spaced blocks of 64 KiB of its data section (block i
-/// starts at floor(i * (data_bytes - 65536) / 1023); all of the data when it is no larger than 1,024 blocks, or `full`).
+/// The name of the scales of an FP8 weight `…weight`: `…weight_scale_inv`.
+std::string scale_name(std::string_view weight_name);
+
+/// SHA-256, lower-case hex, over config.json's bytes and then, for each shard in ascending byte order of its file name:
+/// 1. the file name (no folder), UTF-8, followed by one zero byte;
+/// 2. the size of the whole file as 8 little-endian bytes;
+/// 3. the JSON header as it stands in the file: without the 8 bytes of its length, with its padding;
+/// 4. of the D bytes after the header: all of them when D <= 1,024 * 65,536 or `full`; otherwise 1,024 blocks of 65,536
+///    bytes, for i = 0 ... 1,023 the one that starts at byte floor(i * (D - 65,536) / 1,023) of these D.
+/// Shards are those of Checkpoint::open; the index and other files do not enter.
 std::string fingerprint(const Checkpoint& checkpoint, bool full = false);
 
 }  // namespace kalibri::checkpoint

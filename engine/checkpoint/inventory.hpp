@@ -1,5 +1,5 @@
-// What a checkpoint directory must hold for its model family: every tensor's name, shape and kind. `inspect` compares it
-// with what is there; the model's loader asks for the same names.
+// What a checkpoint directory must hold for its model family: every tensor's name, shape and kind. `inspect` compares
+// it with what is there; the model's loader asks for the same names.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct Inventory {
   std::int64_t n_parameters = 0;
   std::map<TensorKind, std::int64_t> bytes_by_kind;
   std::map<TensorKind, std::int64_t> tensors_by_kind;
-  std::vector<Problem> problems;         // missing, wrong shape, wrong dtype, scale missing, NaN code (when looked for)
-  std::vector<std::string> unexpected;   // tensors that the family does not know
-  std::vector<std::string> notes;        // defaults used, unknown config keys, modules_to_not_convert that disagrees
+  std::vector<Problem> problems;        // missing, wrong shape, wrong dtype, scale missing, NaN code (when looked for)
+  std::vector<std::string> unexpected;  // tensors that the family does not know
+  std::vector<std::string> notes;       // defaults used, unknown config keys, modules_to_not_convert that disagrees
 };
 
 /// Compares the checkpoint with what its config.json asks for. `check_codes`: also read every FP8 byte for NaN codes.

@@ -1,0 +1,267 @@
+#include "engine/checkpoint/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "engine/base/error.hpp"
+#include "engine/checkpoint/json.hpp"
+
+namespace kalibri::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+
+[[noreturn]] void fail(ErrorCode code, const fs::path& path, const std::string& text) {
+  throw Error(code, fmt::format("{}: {}", path.string(), text));
+}
+
+[[noreturn]] void fail_tensor(const TensorView& tensor, std::string_view name, const std::string& text) {
+  fail(ErrorCode::tensor, tensor.file->path(), fmt::format("{}: {}", printable(name), text));
+}
+
+/// What model.safetensors.index.json says.
+struct Index {
+  fs::path path;
+  std::map<std::string, std::string> shard_of;  // tensor -> file name
+  std::optional<std::int64_t> total_size;
+};
+
+Index read_index(const fs::path& path) {
+  Index index{.path = path, .shard_of = {}, .total_size = {}};
+  const MappedFile file(path);
+  const nlohmann::json json = parse_json(file.bytes(), path);
+  const auto weight_map = json.find("weight_map");
+  if (!json.is_object() || weight_map == json.end() || !weight_map->is_object()) {
+    fail(ErrorCode::format, path, "has no object 'weight_map'");
+  }
+  for (const auto& [tensor, value] : weight_map->items()) {
+    if (!value.is_string()) fail(ErrorCode::format, path, fmt::format("{}: no file name", printable(tensor)));
+    const auto& shard = value.get_ref<const std::string&>();
+    if (shard.empty() || shard == "." || shard == ".." ||
+        shard.find_first_of(std::string_view("/\\\0", 3)) != shard.npos) {
+      fail(ErrorCode::format, path,
+           fmt::format("{}: '{}' is no plain file name (shards lie beside the index)", printable(tensor),
+                       printable(shard)));
+    }
+    index.shard_of.emplace(tensor, shard);
+  }
+  if (const auto metadata = json.find("metadata"); metadata != json.end() && metadata->is_object()) {
+    const auto total = metadata->find("total_size");
+    if (total != metadata->end() && total->is_number_unsigned() && total->get<std::uint64_t>() <= INT64_MAX) {
+      index.total_size = total->get<std::int64_t>();
+    }
+  }
+  return index;
+}
+
+/// Names like model-00003-of-00032.safetensors promise their siblings.
+void check_numbering(const fs::path& directory, const std::set<std::string>& names) {
+  for (const std::string& name : names) {
+    const std::string stem = fs::path(name).stem().string();
+    const auto is_number = [](std::string_view text) {
+      return text.size() == 5 && text.find_first_not_of("0123456789") == text.npos;
+    };
+    if (stem.size() < 15 || stem.substr(stem.size() - 9, 4) != "-of-" || !is_number(stem.substr(stem.size() - 5)) ||
+        !is_number(stem.substr(stem.size() - 14, 5))) {
+      continue;
+    }
+    const int n_shards = std::stoi(stem.substr(stem.size() - 5));
+    for (int i = 1; i <= n_shards; ++i) {
+      const std::string sibling =
+          fmt::format("{}{:05}-of-{:05}.safetensors", stem.substr(0, stem.size() - 14), i, n_shards);
+      if (!names.contains(sibling))
+        fail(ErrorCode::file, directory / sibling, fmt::format("missing, but {} is there", name));
+    }
+  }
+}
+
+std::set<std::string> find_shards(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("model") && name.ends_with(".safetensors")) names.insert(name);
+  }
+  if (names.empty()) {
+    fail(ErrorCode::file, directory, fmt::format("holds neither {} nor model*.safetensors", kIndexName));
+  }
+  check_numbering(directory, names);
+  return names;
+}
+
+/// Both directions: what the index promises is there, and what is there is in the index.
+void check_index(const Index& index, const std::map<std::string_view, const TensorView*>& tensors) {
+  for (const auto& [name, shard] : index.shard_of) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end() || found->second->file->path().filename() != shard) {
+      fail(ErrorCode::format, index.path.parent_path() / shard,
+           fmt::format("has no tensor {}, which {} places there", printable(name), kIndexName));
+    }
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (!index.shard_of.contains(std::string(name))) {
+      fail(ErrorCode::format, tensor->file->path(), fmt::format("{}: not in {}", printable(name), kIndexName));
+    }
+  }
+}
+
+bool is_aligned(const TensorView& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % alignof(float) == 0;
+}
+
+std::vector<float> copy_floats(const TensorView& tensor) {
+  std::vector<float> values(tensor.bytes.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+  return values;
+}
+
+/// Position of the first NaN code (0x7f or 0xff), or -1.
+std::int64_t find_nan_code(std::span<const std::byte> codes) {
+  constexpr std::size_t kStride = 4096;  // looked at as a whole first: the loop below has no branch
+  for (std::size_t begin = 0; begin < codes.size(); begin += kStride) {
+    const auto part = codes.subspan(begin, std::min(kStride, codes.size() - begin));
+    unsigned any = 0;
+    for (const std::byte code : part) any |= static_cast<unsigned>((code & std::byte{0x7f}) == std::byte{0x7f});
+    if (any == 0) continue;
+    const auto first = std::find_if(part.begin(), part.end(),
+                                    [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; });
+    return static_cast<std::int64_t>(begin) + (first - part.begin());
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::string scale_name(std::string_view weight_name) { return std::string(weight_name) + "_scale_inv"; }
+
+Checkpoint Checkpoint::open(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) {
+    fail(ErrorCode::file, directory,
+         "is no directory; give the folder that holds config.json and the safetensors files");
+  }
+  Checkpoint checkpoint;
+  checkpoint.directory_ = directory;
+  {
+    const MappedFile file(directory / "config.json");
+    checkpoint.config_bytes_.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    checkpoint.config_ = parse_json(file.bytes(), file.path());
+    if (!checkpoint.config_.is_object()) fail(ErrorCode::format, file.path(), "is no JSON object");
+  }
+
+  std::optional<Index> index;
+  std::set<std::string> names;
+  if (fs::exists(directory / kIndexName)) {
+    index = read_index(directory / kIndexName);
+    for (const auto& [tensor, shard] : index->shard_of) {
+      if (names.insert(shard).second && !fs::exists(directory / shard)) {
+        fail(ErrorCode::file, directory / shard,
+             fmt::format("missing, but {} places {} there; fetch the file", kIndexName, printable(tensor)));
+      }
+    }
+    checkpoint.index_total_size_ = index->total_size;
+  } else {
+    names = find_shards(directory);
+  }
+
+  checkpoint.shards_.reserve(names.size());
+  for (const std::string& name : names) {
+    const SafetensorsFile& shard = checkpoint.shards_.emplace_back(directory / name);
+    for (const auto& [tensor_name, tensor] : shard.tensors()) {
+      const auto [place, is_new] = checkpoint.tensors_.emplace(tensor_name, &tensor);
+      if (!is_new) {
+        fail(ErrorCode::format, shard.path(),
+             fmt::format("{}: also in {}", printable(tensor_name), place->second->file->path().filename().string()));
+      }
+      if (tensor.dtype == Dtype::f32 && tensor_name.ends_with(".weight_scale_inv") && !is_aligned(tensor)) {
+        checkpoint.realigned_scales_.emplace(&tensor, copy_floats(tensor));
+      }
+    }
+  }
+  if (index) check_index(*index, checkpoint.tensors_);
+  return checkpoint;
+}
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+const TensorView& Checkpoint::require(std::string_view name, std::span<const std::int64_t> shape,
+                                      std::string_view why) const {
+  const TensorView* tensor = find(name);
+  if (tensor == nullptr) {
+    fail(ErrorCode::tensor, directory_,
+         fmt::format("{}: missing, expected {} ({}); incomplete or another family: run 'kalibri inspect {}'", name,
+                     shape_text(shape), why, directory_.string()));
+  }
+  if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
+    fail_tensor(*tensor, name,
+                fmt::format("shape {}, expected {} ({}); damaged or another family: run 'kalibri inspect {}'",
+                            shape_text(tensor->shape), shape_text(shape), why, directory_.string()));
+  }
+  return *tensor;
+}
+
+kernels::MatrixView Checkpoint::matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
+                                       bool check_codes) const {
+  const TensorView& weight = require(name, std::array{n_rows, n_cols}, "from config.json");
+  kernels::MatrixView view{.n_rows = n_rows, .n_cols = n_cols, .data = weight.bytes.data()};
+  if (weight.dtype == Dtype::bf16 || weight.dtype == Dtype::f32) {
+    view.format = weight.dtype == Dtype::bf16 ? kernels::Format::bf16 : kernels::Format::f32;
+    return view;
+  }
+  if (weight.dtype != Dtype::f8_e4m3) {
+    fail_tensor(weight, name, fmt::format("dtype {}, expected BF16, F32 or F8_E4M3", dtype_name(weight.dtype)));
+  }
+
+  const auto n_blocks = [](std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; };
+  const std::string name_of_scale = scale_name(name);
+  const TensorView& scale = require(name_of_scale, std::array{n_blocks(n_rows), n_blocks(n_cols)},
+                                    "one for each block of 128 x 128 of the F8_E4M3 weight");
+  if (scale.dtype != Dtype::f32) {
+    fail_tensor(scale, name_of_scale, fmt::format("dtype {}, expected F32", dtype_name(scale.dtype)));
+  }
+  const auto realigned = realigned_scales_.find(&scale);
+  view.format = kernels::Format::e4m3_block;
+  view.scale_inv = realigned != realigned_scales_.end() ? realigned->second.data()
+                                                        : reinterpret_cast<const float*>(scale.bytes.data());
+  for (std::int64_t i = 0; i < scale.n_elements(); ++i) {
+    if (!std::isfinite(view.scale_inv[i] * 0x1p60F)) {
+      fail_tensor(scale, name_of_scale,
+                  fmt::format("scale {} of block ({}, {}) is not finite or too large", view.scale_inv[i],
+                              i / n_blocks(n_cols), i % n_blocks(n_cols)));
+    }
+  }
+  if (check_codes) {
+    if (const std::int64_t at = find_nan_code(weight.bytes); at >= 0) {
+      fail_tensor(weight, name, fmt::format("NaN code at ({}, {}); the weights are damaged", at / n_cols, at % n_cols));
+    }
+  }
+  return view;
+}
+
+std::vector<float> Checkpoint::vector(std::string_view name, std::int64_t n) const {
+  const TensorView& tensor = require(name, std::array{n}, "from config.json");
+  if (tensor.dtype == Dtype::f32) return copy_floats(tensor);
+  if (tensor.dtype != Dtype::bf16) {
+    fail_tensor(tensor, name, fmt::format("dtype {}, expected BF16 or F32", dtype_name(tensor.dtype)));
+  }
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, tensor.bytes.data() + 2 * i, sizeof bits);
+    values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+  return values;
+}
+
+}  // namespace kalibri::checkpoint

@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <array>
+#include <bit>
+#include <memory>
+
+#include "engine/base/check.hpp"
+#include "engine/checkpoint/checkpoint.hpp"
+
+namespace kalibri::checkpoint {
+
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 65536;
+constexpr std::uint64_t kBlocks = 1024;
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
+    KALIBRI_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1,
+                  "SHA-256 cannot be started");
+  }
+  void add(const void* data, std::size_t n_bytes) {
+    KALIBRI_CHECK(EVP_DigestUpdate(context_.get(), data, n_bytes) == 1, "SHA-256 failed");
+  }
+  std::string hex() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+    unsigned n_bytes = 0;
+    KALIBRI_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), &n_bytes) == 1, "SHA-256 failed");
+    std::string text;
+    for (unsigned i = 0; i < n_bytes; ++i) text += fmt::format("{:02x}", digest[i]);
+    return text;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+}  // namespace
+
+std::string fingerprint(const Checkpoint& checkpoint, bool full) {
+  Sha256 sha;
+  sha.add(checkpoint.config_bytes().data(), checkpoint.config_bytes().size());
+  for (const SafetensorsFile& shard : checkpoint.shards()) {
+    const std::string name = shard.path().filename().string();
+    sha.add(name.c_str(), name.size() + 1);
+    std::array<unsigned char, 8> size{};
+    for (std::size_t i = 0; i < size.size(); ++i) size[i] = static_cast<unsigned char>(shard.bytes().size() >> (8 * i));
+    sha.add(size.data(), size.size());
+    sha.add(shard.header().data(), shard.header().size());
+
+    const std::span<const std::byte> data = shard.data();
+    if (full || data.size() <= kBlocks * kBlockBytes) {
+      sha.add(data.data(), data.size());
+      continue;
+    }
+    for (std::uint64_t i = 0; i < kBlocks; ++i) {
+      sha.add(data.data() + i * (data.size() - kBlockBytes) / (kBlocks - 1), kBlockBytes);
+    }
+  }
+  return sha.hex();
+}
+
+}  // namespace kalibri::checkpoint
