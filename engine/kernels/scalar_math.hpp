@@ -1,22 +1,25 @@
-// Elementary functions of the numeric path, one element at a time, the same bits on every machine. Built from +, *, fma
-// and integer operations only; no libm but sqrt and fma. The SIMD versions evaluate the same polynomials in the same order.
+// Elementary functions of the numeric path, one element at a time, the same bits on every machine. Built from +, -, *,
+// /, fma and integer operations only; no libm but sqrt and fma. The SIMD versions evaluate the same expressions in the
+// same order.
 #pragma once
 
 #include <cstdint>
 
 namespace kalibri::kernels {
 
-/// exp(x), f32, at most 1 ulp from the exact value in the normal range; 0 below the smallest normal, +inf above, NaN kept.
+/// exp(x), f32, at most 1 ulp from the exact value; 0 where that is below the smallest normal number, +inf above the
+/// largest, NaN kept.
 float exp_f32(float x);
 
-/// 1 / (1 + exp(-x)).
+/// 1 / (1 + exp(-x)), at most 3.5 ulps from the exact value in the normal range.
 float sigmoid_f32(float x);
 
 /// Cosine and sine of an angle in radians, |angle| <= 2^31; the argument is reduced in f64; correctly rounded to f32 in
 /// all but rare cases (error below 0.501 ulp).
 void sincos_f32(double angle, float* cosine, float* sine);
 
-/// base^exponent in f64 for base > 0, relative error below 1e-14 (for the rotary frequencies).
+/// base^exponent in f64 for a normal base > 0 and |exponent * ln(base)| <= 50: relative error below 1e-14 (for the
+/// rotary frequencies).
 double pow_f64(double base, double exponent);
 
 /// bf16 <-> f32; narrowing rounds to nearest even, NaN stays NaN.

@@ -1,0 +1,99 @@
+// The engine's arithmetic as one table of functions an instruction set. Each entry is defined by its scalar version
+// (kernels_scalar.cpp reads as the definition); the SIMD versions give the same bits, except that of a NaN only its
+// being NaN is promised. Nothing here knows threads, models or files: a caller splits rows, heads and tokens among
+// threads, no kernel splits a sum.
+//
+// Order of summation, for every dot product and sum of squares over n elements ("dot32"): the operands are padded with
+// +0 to a multiple of 32; 32 running sums start at +0; element j goes to sum j mod 32 by fma(w, x, sum) in rising j;
+// then s[i] += s[i + h] for h = 16, 8, 4, 2, 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/matrix_view.hpp"
+
+namespace kalibri::kernels {
+
+/// `pack` may be shared among threads by ranges of tokens that begin at a multiple of this.
+inline constexpr std::int64_t kTokenTile = 4;
+
+/// Activations of a product where they lie: [n_tokens, n_cols], x[t, j] at data[t * stride + j].
+struct Activations {
+  const float* data = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t n_tokens = 0;
+  std::int64_t n_cols = 0;
+};
+
+/// One contiguous run of cached rows: row i at data + i * row_stride (floats).
+struct RowSpan {
+  const float* data = nullptr;
+  std::int64_t n_rows = 0;
+};
+
+/// One query head against the keys that it sees, oldest first. Keys and values come in up to two runs (a ring that has
+/// wrapped), the same split for both. first_pos: absolute position of the first key.
+struct AttentionHead {
+  const float* query = nullptr;  // [head_dim]
+  RowSpan keys[2];
+  RowSpan values[2];
+  std::int64_t row_stride = 0;  // floats from one cached row to the next, for keys and values
+  std::int64_t head_dim = 0;
+  std::int64_t first_pos = 0;
+  float scale = 1.0F;       // score = dot32(query, key) * scale
+  float* scores = nullptr;  // scratch [n_keys]
+  float* out = nullptr;     // [head_dim]; may not alias anything
+};
+
+/// Pointers need no alignment beyond their type's (MatrixView::data none at all); 64 bytes are fastest.
+struct KernelTable {
+  const char* isa;
+
+  /// Floats that hold [n_tokens, n_cols] activations as `pack` lays them out.
+  std::size_t (*packed_size)(std::int64_t n_tokens, std::int64_t n_cols);
+
+  /// Lays x out for this table's `matmul`, whatever the weights' format: tokens [token_begin, token_end), where
+  /// token_begin is a multiple of kTokenTile and token_end another or n_tokens. Ranges may be packed by several
+  /// threads.
+  void (*pack)(const Activations& x, std::int64_t token_begin, std::int64_t token_end, float* packed);
+
+  /// Floats of scratch that each concurrent `matmul` of this product needs (0 is possible).
+  std::size_t (*matmul_scratch)(const MatrixView& w, std::int64_t n_tokens);
+
+  /// y[t, r] = sum_j W[r, j] x[t, j] for row_begin <= r < row_end and all tokens t; y[t, r] lies at y[t * y_stride +
+  /// r]. packed: x [n_tokens, w.n_cols] by `pack` of this table. f32 and bf16: dot32 of the exact weight. e4m3_block:
+  /// x'_j = fl(x_j * fl(scale_inv * 2^60)) with the scale of the weight's block, w'_j = code * 2^-120 (exact), then
+  /// dot32(w', x') * 2^60. The same bits for any n_tokens, split of rows, alignment. scratch may not alias anything.
+  void (*matmul)(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const float* packed,
+                 std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch);
+
+  /// dot32 of two f32 vectors.
+  float (*dot)(const float* a, const float* b, std::int64_t n);
+
+  /// y_i = (x_i * r) * weight_i with r = 1 / sqrt(fl(dot32(x, x) / n) + eps); weight may be null (all ones). y may be
+  /// x.
+  void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t n, float* y);
+
+  /// Rotates pairs (i, i + half), 0 <= i < half, in place: a' = fma(a, cos, -(b * sin)), b' = fma(b, cos, a * sin).
+  void (*rope)(float* x, const float* cos, const float* sin, std::int64_t half);
+
+  /// y_i = silu(gate_i) * up_i, silu(z) = z * sigmoid(z). y may be gate or up.
+  void (*silu_mul)(const float* gate, const float* up, std::int64_t n, float* y);
+
+  /// y_i = sigmoid(x_i) = 1 / (1 + exp(-x_i)). y may be x.
+  void (*sigmoid)(const float* x, std::int64_t n, float* y);
+
+  /// y_i = y_i + x_i.
+  void (*add)(const float* x, std::int64_t n, float* y);
+
+  /// y_i = fma(a, x_i, y_i).
+  void (*axpy)(float a, const float* x, std::int64_t n, float* y);
+
+  /// softmax(q K^T * scale) V for one head: maximum first; then p_j = exp(score_j - max); the denominator is 32 sums by
+  /// absolute position mod 32, combined by the tree; out_d = (running sum over keys in rising position of
+  /// fma(p_j, v_jd, sum)) / denominator. At least one key.
+  void (*attention)(const AttentionHead& head);
+};
+
+}  // namespace kalibri::kernels

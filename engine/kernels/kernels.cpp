@@ -1,0 +1,44 @@
+// Chooses the table: asks the CPU, and the environment for a forced choice.
+#include "engine/kernels/kernels.hpp"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "engine/kernels/tables.hpp"
+
+namespace kalibri::kernels {
+
+std::vector<const KernelTable*> runnable_kernels() {
+  std::vector<const KernelTable*> tables = {&kScalarKernels};
+  return tables;
+}
+
+const KernelTable* find_kernels(std::string_view isa) {
+  for (const KernelTable* table : runnable_kernels()) {
+    if (table->isa == isa) return table;
+  }
+  return nullptr;
+}
+
+namespace {
+
+const KernelTable& choose() {
+  const char* forced = std::getenv("KALIBRI_ISA");
+  if (forced == nullptr) return *runnable_kernels().back();
+  if (const KernelTable* table = find_kernels(forced)) return *table;
+  std::string runnable;
+  for (const KernelTable* table : runnable_kernels())
+    runnable += std::string(runnable.empty() ? "" : ", ") + table->isa;
+  throw std::runtime_error("KALIBRI_ISA: '" + std::string(forced) +
+                           "' is unknown or cannot run on this machine; it has: " + runnable);
+}
+
+}  // namespace
+
+const KernelTable& kernels() {
+  static const KernelTable& chosen = choose();
+  return chosen;
+}
+
+}  // namespace kalibri::kernels

@@ -1,0 +1,161 @@
+// The definition of every kernel: what the SIMD tables must reproduce bit for bit. Written to be read, not to be fast.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/base/check.hpp"
+#include "engine/kernels/scalar_math.hpp"
+#include "engine/kernels/tables.hpp"
+
+namespace kalibri::kernels {
+namespace {
+
+constexpr std::int64_t kLanes = 32;
+
+/// s[i] += s[i + h] for h = 16, 8, 4, 2, 1; the result is s[0].
+float tree(float* s) {
+  for (std::int64_t h = kLanes / 2; h >= 1; h /= 2) {
+    for (std::int64_t i = 0; i < h; ++i) s[i] += s[i + h];
+  }
+  return s[0];
+}
+
+/// sum_j w(j) x(j) over 0 <= j < n in the documented order.
+template <class W, class X>
+float dot32(std::int64_t n, W w, X x) {
+  float sums[kLanes] = {};
+  const std::int64_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
+  for (std::int64_t j = 0; j < n_padded; ++j) {
+    float& sum = sums[j % kLanes];
+    sum = j < n ? std::fma(w(j), x(j), sum) : std::fma(0.0F, 0.0F, sum);
+  }
+  return tree(sums);
+}
+
+template <class T>
+T load(const void* data, std::int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(data) + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+float dot(const float* a, const float* b, std::int64_t n) {
+  return dot32(
+      n, [a](std::int64_t j) { return a[j]; }, [b](std::int64_t j) { return b[j]; });
+}
+
+float weight_row_times(const MatrixView& w, std::int64_t row, const float* x) {
+  const std::int64_t first = row * w.n_cols;
+  const auto plain_x = [x](std::int64_t j) { return x[j]; };
+  switch (w.format) {
+    case Format::f32:
+      return dot32(
+          w.n_cols, [&](std::int64_t j) { return load<float>(w.data, first + j); }, plain_x);
+    case Format::bf16:
+      return dot32(
+          w.n_cols, [&](std::int64_t j) { return bf16_to_f32(load<std::uint16_t>(w.data, first + j)); }, plain_x);
+    case Format::e4m3_block: {
+      const float* scales = w.scale_inv + row / kFp8Block * ((w.n_cols + kFp8Block - 1) / kFp8Block);
+      const auto code_value = [&](std::int64_t j) {
+        return e4m3_to_f32(load<std::uint8_t>(w.data, first + j)) * 0x1p-120F;
+      };
+      const auto scaled_x = [&](std::int64_t j) { return x[j] * (scales[j / kFp8Block] * 0x1p60F); };
+      return dot32(w.n_cols, code_value, scaled_x) * 0x1p60F;
+    }
+  }
+  throw InternalError(__FILE__, __LINE__, "unknown weight format");
+}
+
+std::size_t packed_size(std::int64_t n_tokens, std::int64_t n_cols) {
+  return static_cast<std::size_t>(n_tokens * n_cols);
+}
+
+void pack(const Activations& x, std::int64_t token_begin, std::int64_t token_end, float* packed) {
+  for (std::int64_t t = token_begin; t < token_end; ++t) {
+    std::copy_n(x.data + t * x.stride, x.n_cols, packed + t * x.n_cols);
+  }
+}
+
+std::size_t matmul_scratch(const MatrixView&, std::int64_t) { return 0; }
+
+void matmul(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const float* packed,
+            std::int64_t n_tokens, float* y, std::int64_t y_stride, float*) {
+  for (std::int64_t t = 0; t < n_tokens; ++t) {
+    for (std::int64_t r = row_begin; r < row_end; ++r)
+      y[t * y_stride + r] = weight_row_times(w, r, packed + t * w.n_cols);
+  }
+}
+
+void rms_norm(const float* x, const float* weight, float eps, std::int64_t n, float* y) {
+  const float r = 1.0F / std::sqrt(dot(x, x, n) / static_cast<float>(n) + eps);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = weight != nullptr ? (x[i] * r) * weight[i] : x[i] * r;
+}
+
+void rope(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float a = x[i];
+    const float b = x[i + half];
+    x[i] = std::fma(a, cos[i], -(b * sin[i]));
+    x[i + half] = std::fma(b, cos[i], a * sin[i]);
+  }
+}
+
+void silu_mul(const float* gate, const float* up, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (gate[i] * sigmoid_f32(gate[i])) * up[i];
+}
+
+void sigmoid(const float* x, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = sigmoid_f32(x[i]);
+}
+
+void add(const float* x, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void axpy(float a, const float* x, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], y[i]);
+}
+
+void attention(const AttentionHead& head) {
+  const std::int64_t n_keys = head.keys[0].n_rows + head.keys[1].n_rows;
+  const auto row = [&head](const RowSpan* spans, std::int64_t i) {
+    const std::int64_t n_first = spans[0].n_rows;
+    return i < n_first ? spans[0].data + i * head.row_stride : spans[1].data + (i - n_first) * head.row_stride;
+  };
+  float* p = head.scores;
+  for (std::int64_t i = 0; i < n_keys; ++i) p[i] = dot(head.query, row(head.keys, i), head.head_dim) * head.scale;
+  const float largest = *std::max_element(p, p + n_keys);
+
+  float sums[kLanes] = {};
+  for (std::int64_t i = 0; i < n_keys; ++i) {
+    p[i] = exp_f32(p[i] - largest);
+    sums[(head.first_pos + i) % kLanes] += p[i];
+  }
+  const float denominator = tree(sums);
+
+  for (std::int64_t d = 0; d < head.head_dim; ++d) {
+    float sum = 0;
+    for (std::int64_t i = 0; i < n_keys; ++i) sum = std::fma(p[i], row(head.values, i)[d], sum);
+    head.out[d] = sum / denominator;
+  }
+}
+
+}  // namespace
+
+const KernelTable kScalarKernels = {
+    .isa = "scalar",
+    .packed_size = packed_size,
+    .pack = pack,
+    .matmul_scratch = matmul_scratch,
+    .matmul = matmul,
+    .dot = dot,
+    .rms_norm = rms_norm,
+    .rope = rope,
+    .silu_mul = silu_mul,
+    .sigmoid = sigmoid,
+    .add = add,
+    .axpy = axpy,
+    .attention = attention,
+};
+
+}  // namespace kalibri::kernels

@@ -1,0 +1,10 @@
+// The tables that may be compiled in, each the one symbol of its file.
+#pragma once
+
+#include "engine/kernels/kernel_table.hpp"
+
+namespace kalibri::kernels {
+
+extern const KernelTable kScalarKernels;
+
+}  // namespace kalibri::kernels
