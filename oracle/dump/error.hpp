@@ -1,4 +1,5 @@
-// The dump library's own error: a file that cannot be written, or is no valid dump. It depends on nothing of the project.
+// The dump library's own error: a file that cannot be written, or is no valid dump. It depends on nothing of the
+// project.
 #pragma once
 
 #include <stdexcept>

@@ -1,5 +1,8 @@
-// Writes one dump (design.md, "The dump, version 1") to a temporary name beside the target and renames it when complete.
-// Memory does not grow with depth or length: tensors are written in blocks of rows. No model is known here.
+// Writes one dump, version 1, to a temporary name beside the target and renames it when complete. Memory does not grow
+// with depth or length: tensors are written in blocks of rows. No model is known here. One thread at a time.
+//
+// What the outside can get wrong (a full disk, a folder that is not writable, a prompt's name) throws Error; what only
+// a caller can get wrong (a row written twice, a shape that changes) throws std::logic_error.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +18,9 @@
 
 namespace kalibri::dump {
 
-/// Root attributes.
+/// Root attributes. Texts are UTF-8.
 struct Header {
-  std::string producer;                // "kalibri", "kalibri-reference", ...
+  std::string producer;  // "kalibri", "kalibri-reference", ...
   std::string producer_version;
   std::string model_type;
   std::int64_t n_streams = 1;
@@ -29,20 +32,24 @@ struct Header {
 
 class Writer {
  public:
-  /// Creates PATH.partial (an old one is replaced). Throws Error when it cannot.
+  /// Creates PATH.partial. One that a killed run left is replaced; one that a run is still writing is an Error.
   Writer(const std::filesystem::path& path, const Header& header);
   /// Without finish() the temporary file is removed.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  /// Starts prompt `name` (unique, not empty, no '/'); tokens are written as int32. text_sha256 may be empty.
+  /// Starts prompt `name` (unique, not empty, no '/') and makes it the current one; `tokens` (at least one) are written
+  /// as int32. text_sha256 may be empty.
   void begin_prompt(const std::string& name, std::span<const std::int32_t> tokens, const std::string& text_sha256);
 
+  /// Makes an earlier prompt the current one again: a run that takes layer by layer goes through all prompts in each.
+  void select_prompt(const std::string& name);
+
   /// Rows [first_row, first_row + n) of dataset `path` of the current prompt, for example "embedding",
-  /// "layers/03/residual", "layers/03/taps/attention_out", "decode/tail/logits". The first call fixes the shape:
+  /// "layers/03/residual", "layers/03/taps/attention_out", "decode/tail/logits". The first call fixes type and shape:
   /// n_rows_total rows of `row_dims` (may be empty for [T]); n = data.size() / product(row_dims). Rows may come in any
-  /// order, each once; finish() refuses a tensor with rows missing. Throws Error (disk full, not writable).
+  /// order, each once; finish() refuses a tensor with rows missing. Blocks of many rows are faster than single rows.
   void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
                   std::int64_t first_row, std::span<const float> data);
   void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
@@ -52,18 +59,16 @@ class Writer {
   void write_rows(const std::string& path, std::int64_t n_rows_total, std::span<const std::int64_t> row_dims,
                   std::int64_t first_row, std::span<const std::int64_t> data);
 
-  /// Attributes first_position and n_prefilled of decode/<schedule>.
+  /// Attributes of decode/<schedule> of the current prompt: row i of its logits is position first_position + i, after
+  /// the first n_prefilled tokens had gone through at once.
   void describe_schedule(const std::string& schedule, std::int64_t first_position, std::int64_t n_prefilled);
 
-  /// Writes peak_rss_bytes, wall_s and complete = 1, closes, syncs, renames. Throws Error.
+  /// Writes peak_rss_bytes, wall_s and complete = 1, closes, syncs, renames.
   void finish(std::int64_t peak_rss_bytes, double wall_s);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// "layers/03/residual" or "layers/03/taps/q", by the list in names.hpp; at least two digits.
-std::string layer_path(std::int64_t layer, std::string_view name);
 
 }  // namespace kalibri::dump
