@@ -11,12 +11,12 @@ namespace kalibri::runtime {
 /// Rows of one tensor, for the tokens at positions [first_pos, first_pos + n_rows).
 template <typename T>
 struct TapRows {
-  int layer = 0;                        // -1 for tensors of no layer (embedding, final_norm, logits)
-  std::string_view name;                // dataset or tap name, for example "residual", "attention_out"
+  int layer = 0;          // -1 for tensors of no layer (embedding, final_norm, logits)
+  std::string_view name;  // dataset or tap name, for example "residual", "attention_out"
   std::int64_t first_pos = 0;
   std::int64_t n_rows = 0;
-  std::span<const std::int64_t> dims;   // of one row
-  const T* data = nullptr;              // [n_rows, dims...]
+  std::span<const std::int64_t> dims;  // of one row
+  const T* data = nullptr;             // [n_rows, dims...]
 };
 
 class TapSink {

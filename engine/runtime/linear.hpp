@@ -1,0 +1,48 @@
+// Loops over tokens, rows and weight rows on the pool's threads. Each output element is computed by one thread in the
+// kernel's order, so the result does not depend on how the work is cut.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/base/thread_pool.hpp"
+#include "engine/kernels/kernels.hpp"
+
+namespace kalibri::runtime {
+
+/// The threads of a run and a scratch buffer for each of them.
+class Workers {
+ public:
+  explicit Workers(ThreadPool& pool) : pool_(pool), scratch_(static_cast<std::size_t>(pool.n_threads())) {}
+
+  /// task(i, worker) for i in [0, n).
+  void each(std::int64_t n, const std::function<void(std::int64_t, int)>& task) { pool_.parallel_for(n, task); }
+  /// task(i) for i in [0, n), for cheap tasks: handed out in runs of `grain`.
+  void rows(std::int64_t n, std::int64_t grain, const std::function<void(std::int64_t)>& task);
+
+  /// At least n floats that only `worker` uses; contents are lost at the next call for that worker.
+  float* scratch(int worker, std::size_t n) { return at_least(scratch_[static_cast<std::size_t>(worker)], n); }
+  /// At least n floats that all workers share.
+  float* shared_scratch(std::size_t n) { return at_least(shared_scratch_, n); }
+  [[nodiscard]] int n_threads() const { return pool_.n_threads(); }
+
+ private:
+  static float* at_least(std::vector<float>& buffer, std::size_t n) {
+    if (buffer.size() < n) buffer.resize(n);
+    return buffer.data();
+  }
+
+  ThreadPool& pool_;
+  std::vector<std::vector<float>> scratch_;
+  std::vector<float> shared_scratch_;
+};
+
+/// y [n_tokens, w.n_rows] = x [n_tokens, w.n_cols] * W^T, rows without padding; y must not overlap x.
+void linear(Workers& workers, const kernels::MatrixView& w, const float* x, std::int64_t n_tokens, float* y);
+
+/// The same on the calling worker alone.
+void linear_here(Workers& workers, int worker, const kernels::MatrixView& w, const float* x, std::int64_t n_tokens,
+                 float* y);
+
+}  // namespace kalibri::runtime

@@ -1,0 +1,104 @@
+// Precision texts, expansions, and loops over rows on several threads.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/error.hpp"
+#include "engine/kernels/codec.hpp"
+#include "engine/runtime/linear.hpp"
+#include "engine/runtime/precision.hpp"
+#include "engine/runtime/resident_experts.hpp"
+#include "engine/runtime/weight_forms.hpp"
+#include "fixtures/catch.hpp"
+
+using namespace kalibri;
+using kernels::Format;
+using kernels::MatrixView;
+using runtime::Precision;
+
+namespace {
+
+/// FP8 [130, 132]: partial blocks on both edges, four scales far apart.
+struct SmallFp8 {
+  std::vector<std::uint8_t> codes = std::vector<std::uint8_t>(130 * 132);
+  std::vector<float> scales = {1.0F, 3.0F, 100.0F, 0.01F};
+  SmallFp8() {
+    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 7 % 127);  // no NaN code
+  }
+  [[nodiscard]] MatrixView view() const { return {Format::e4m3_block, 130, 132, codes.data(), scales.data()}; }
+};
+
+}  // namespace
+
+TEST_CASE("A precision's text names it again, and an unknown one is refused with what is known") {
+  for (const char* text : {"exact", "native"}) REQUIRE(Precision::parse(text).text() == text);
+  REQUIRE_THROWS_WITH(Precision::parse("fast"),
+                      Catch::Matchers::ContainsSubstring("'fast'") && Catch::Matchers::ContainsSubstring("exact"));
+}
+
+TEST_CASE("An expansion is made once, holds each row as decoded, and goes with its layer") {
+  const SmallFp8 stored;
+  runtime::WeightForms forms(Precision::parse("exact"));
+  const MatrixView expanded = forms.use(3, stored.view());
+  REQUIRE(expanded.format == Format::f32);
+  REQUIRE(forms.use(3, stored.view()).data == expanded.data);
+  std::vector<float> row(132);
+  for (const std::int64_t r : {0, 127, 128, 129}) {
+    kernels::decode_row(stored.view(), r, row.data());
+    REQUIRE(std::memcmp(row.data(), static_cast<const float*>(expanded.data) + r * 132, 132 * sizeof(float)) == 0);
+  }
+  forms.leave_layer(3);
+  REQUIRE(forms.use(4, stored.view()).format == Format::f32);
+}
+
+TEST_CASE("Native weights are used where they lie") {
+  const SmallFp8 stored;
+  runtime::WeightForms forms(Precision::parse("native"));
+  REQUIRE(forms.use(0, stored.view()).data == stored.codes.data());
+}
+
+TEST_CASE("A partial edge block has its own scale") {
+  // Code 0x38 is 1.0. Row 128 and column 128 are the first of the partial blocks.
+  SmallFp8 stored;
+  std::fill(stored.codes.begin(), stored.codes.end(), std::uint8_t{0x38});
+  std::vector<float> row(132);
+  kernels::decode_row(stored.view(), 127, row.data());
+  REQUIRE(row[127] == 1.0F);
+  REQUIRE(row[128] == 3.0F);
+  kernels::decode_row(stored.view(), 128, row.data());
+  REQUIRE(row[127] == 100.0F);
+  REQUIRE(row[128] == 0.01F);
+}
+
+TEST_CASE("A linear layer gives the same bits on one and on two threads, and both threads work") {
+  const SmallFp8 stored;
+  std::vector<float> x(9 * 132);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  std::vector<float> one(9 * 130);
+  std::vector<float> two(9 * 130);
+  ThreadPool single(1);
+  ThreadPool pair(2);
+  runtime::Workers one_worker(single);
+  runtime::Workers two_workers(pair);
+  runtime::linear(one_worker, stored.view(), x.data(), 9, one.data());
+  for (int i = 0; i < 200; ++i) runtime::linear(two_workers, stored.view(), x.data(), 9, two.data());
+  REQUIRE(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
+  for (const std::int64_t n : pair.tasks_run()) REQUIRE(n > 0);
+}
+
+TEST_CASE("An expert's codes are checked once, before its first use") {
+  const SmallFp8 stored;
+  runtime::WeightForms forms(Precision::parse("native"));
+  int n_checks = 0;
+  const runtime::ExpertWeights weights{stored.view(), stored.view(), stored.view()};
+  runtime::ResidentExperts store({{weights, weights}}, forms, [&](std::int64_t, std::int64_t expert) {
+    ++n_checks;
+    if (expert == 1) throw Error(ErrorCode::tensor, "a NaN code");
+  });
+  REQUIRE(n_checks == 0);
+  store.acquire(0, 0);
+  store.acquire(0, 0);
+  REQUIRE(n_checks == 1);
+  REQUIRE_THROWS_AS(store.acquire(0, 1), Error);
+  REQUIRE_THROWS_AS(store.acquire(0, 1), Error);  // and stays refused
+}
