@@ -1,5 +1,5 @@
-// A model that is run: its weights (shared, read-only) and one sequence's caches. Nothing outside this folder knows which
-// family it is. The same tokens give the same bits however they are cut into calls, chunks and threads.
+// A model that is run: its weights (shared, read-only) and one sequence's caches. Nothing outside this folder knows
+// which family it is. The same tokens give the same bits however they are cut into calls, chunks and threads.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace kalibri::model {
 struct ModelInfo {
   std::string model_type;
   std::int64_t n_layers = 0;
-  std::int64_t hidden_size = 0;    // H
-  std::int64_t n_streams = 1;      // R = n_streams * H
-  std::int64_t vocab_size = 0;     // V
+  std::int64_t hidden_size = 0;  // H
+  std::int64_t n_streams = 1;    // R = n_streams * H
+  std::int64_t vocab_size = 0;   // V
   std::int64_t n_experts = 0;
   std::int64_t top_k = 0;
   std::int64_t max_positions = 0;  // longest sequence
@@ -39,6 +39,9 @@ class Model {
 
   [[nodiscard]] const ModelInfo& info() const;
   [[nodiscard]] const runtime::Precision& precision() const;
+
+  /// For runs that go layer by layer: this layer will not be asked for again soon, its expansions and experts may go.
+  void leave_layer(std::int64_t layer) const;
 
   struct Impl;
   [[nodiscard]] const Impl& impl() const { return *impl_; }
@@ -59,9 +62,9 @@ class Session {
   ~Session();
   Session(Session&&) noexcept;
 
-  /// Runs `ids` through the whole model from the current position on, chunk by chunk. logits, when not empty, receives the
-  /// last logits.size() / V positions' rows. Throws Error(input) for an id outside [0, V), an empty call, or more tokens
-  /// than max_tokens in all; the state is then unchanged.
+  /// Runs `ids` through the whole model from the current position on, chunk by chunk. logits, when not empty, receives
+  /// the last logits.size() / V positions' rows. Throws Error(input) for an id outside [0, V), an empty call, or more
+  /// tokens than max_tokens in all; the state is then unchanged.
   void forward(std::span<const std::int32_t> ids, std::span<float> logits, runtime::TapSink* taps = nullptr);
 
   /// Tokens whose state is held: the position of the next one.
@@ -74,7 +77,7 @@ class Session {
   /// residual [n, R] <- the embedding of ids (repeated for each stream).
   void embed(std::span<const std::int32_t> ids, float* residual) const;
   /// One layer over n tokens, in place, from that layer's own position on; chunked as options.chunk says.
-  void run_layer(int layer, std::span<const std::int32_t> ids, float* residual, runtime::TapSink* taps);
+  void run_layer(std::int64_t layer, std::span<const std::int32_t> ids, float* residual, runtime::TapSink* taps);
   /// final_norm [n, H] and, when not null, logits [n, V] of n residual rows.
   void head(const float* residual, std::int64_t n, float* final_norm, float* logits) const;
 

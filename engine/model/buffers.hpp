@@ -1,0 +1,21 @@
+// Buffers that a session keeps from call to call: they grow to the largest chunk seen and stay.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kalibri::model {
+
+class Buffer {
+ public:
+  /// At least n floats; contents are whatever the last user left.
+  float* floats(std::int64_t n) {
+    if (static_cast<std::int64_t>(values_.size()) < n) values_.resize(static_cast<std::size_t>(n));
+    return values_.data();
+  }
+
+ private:
+  std::vector<float> values_;
+};
+
+}  // namespace kalibri::model

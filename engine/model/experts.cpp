@@ -1,0 +1,121 @@
+#include "engine/model/experts.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/kernels/kernels.hpp"
+#include "engine/kernels/mutation.hpp"
+#include "engine/kernels/scalar_math.hpp"
+
+namespace kalibri::model {
+
+namespace {
+
+using runtime::ExpertWeights;
+using runtime::Workers;
+
+#ifdef KALIBRI_MUTANTS
+void gelu_mul(const float* gate, const float* up, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) {  // the tanh form: z * sigmoid(2 * 0.79788456 * (z + 0.044715 z^3))
+    const float z = gate[i];
+    y[i] = z * kernels::sigmoid_f32(1.5957691F * (z + 0.044715F * z * z * z)) * up[i];
+  }
+}
+#endif
+
+void activate(const float* gate, const float* up, std::int64_t n, float* y) {
+  const float* g = KALIBRI_MUTATE(gate, "swap_gate_up", up);
+  const float* u = KALIBRI_MUTATE(up, "swap_gate_up", gate);
+  KALIBRI_MUTATE(kernels::kernels().silu_mul, "act_gelu", gelu_mul)(g, u, n, y);
+}
+
+/// A token's place in its expert's batch, and the row of `slots` that takes the result.
+struct Assignment {
+  std::int64_t token = 0;
+  std::int64_t slot = 0;
+};
+
+/// All work of one expert.
+struct ExpertBatch {
+  std::int32_t expert = 0;
+  std::vector<Assignment> tokens;
+};
+
+/// Slot t * top_k + r belongs to token t's r-th expert by ascending id; order [n, top_k] gets, for each slot, the index
+/// into ids and weights.
+std::vector<ExpertBatch> group_by_expert(std::int64_t n, std::int64_t top_k, const std::int32_t* ids,
+                                         std::vector<std::int64_t>& order) {
+  std::map<std::int32_t, std::vector<Assignment>> by_expert;
+  order.resize(static_cast<std::size_t>(n * top_k));
+  for (std::int64_t t = 0; t < n; ++t) {
+    const auto first = order.begin() + t * top_k;
+    for (std::int64_t i = 0; i < top_k; ++i) first[i] = t * top_k + i;
+    std::sort(first, first + top_k, [&](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
+    for (std::int64_t r = 0; r < top_k; ++r) by_expert[ids[first[r]]].push_back({t, t * top_k + r});
+  }
+  std::vector<ExpertBatch> batches;
+  for (auto& [expert, tokens] : by_expert) batches.push_back({expert, std::move(tokens)});
+  return batches;
+}
+
+void run_expert(Workers& workers, int worker, const ExpertWeights& expert, const ExpertBatch& batch, const float* x,
+                std::int64_t hidden_size, float* slots) {
+  const auto n = static_cast<std::int64_t>(batch.tokens.size());
+  const std::int64_t width = expert.gate.n_rows;
+  std::vector<float> rows(static_cast<std::size_t>(n * hidden_size));
+  std::vector<float> gate(static_cast<std::size_t>(n * width));
+  std::vector<float> up(static_cast<std::size_t>(n * width));
+  const auto row_bytes = static_cast<std::size_t>(hidden_size) * sizeof(float);
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::memcpy(rows.data() + i * hidden_size, x + batch.tokens[static_cast<std::size_t>(i)].token * hidden_size,
+                row_bytes);
+  }
+  linear_here(workers, worker, expert.gate, rows.data(), n, gate.data());
+  linear_here(workers, worker, expert.up, rows.data(), n, up.data());
+  activate(gate.data(), up.data(), n * width, gate.data());
+  linear_here(workers, worker, expert.down, gate.data(), n, rows.data());
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::memcpy(slots + batch.tokens[static_cast<std::size_t>(i)].slot * hidden_size, rows.data() + i * hidden_size,
+                row_bytes);
+  }
+}
+
+}  // namespace
+
+void swiglu(Workers& workers, const ExpertWeights& weights, const float* x, std::int64_t n, float* y,
+            ExpertBuffers& buffers) {
+  const std::int64_t width = weights.gate.n_rows;
+  float* gate = buffers.gate.floats(n * width);
+  float* up = buffers.up.floats(n * width);
+  linear(workers, weights.gate, x, n, gate);
+  linear(workers, weights.up, x, n, up);
+  workers.rows(n, 1, [&](std::int64_t t) { activate(gate + t * width, up + t * width, width, gate + t * width); });
+  linear(workers, weights.down, gate, n, y);
+}
+
+void routed_experts(Workers& workers, runtime::ExpertStore& store, std::int64_t layer, const float* x, std::int64_t n,
+                    std::int64_t hidden_size, std::int64_t top_k, const std::int32_t* ids, const float* weights,
+                    float* y, ExpertBuffers& buffers) {
+  std::vector<std::int64_t> order;
+  const std::vector<ExpertBatch> batches = group_by_expert(n, top_k, ids, order);
+  float* slots = buffers.slots.floats(n * top_k * hidden_size);
+  workers.each(static_cast<std::int64_t>(batches.size()), [&](std::int64_t i, int worker) {
+    const ExpertBatch& batch = batches[static_cast<std::size_t>(i)];
+    const ExpertWeights expert = store.acquire(layer, batch.expert);
+    run_expert(workers, worker, expert, batch, x, hidden_size, slots);
+    store.release(layer, batch.expert);
+  });
+  workers.rows(n, 8, [&](std::int64_t t) {
+    float* sum = y + t * hidden_size;
+    std::fill_n(sum, hidden_size, 0.0F);
+    for (std::int64_t slot = t * top_k; slot < (t + 1) * top_k; ++slot) {
+      const float weight = weights[order[static_cast<std::size_t>(slot)]];
+      kernels::kernels().axpy(weight, slots + slot * hidden_size, hidden_size, sum);
+    }
+  });
+}
+
+}  // namespace kalibri::model

@@ -1,0 +1,97 @@
+#include "engine/model/kolibri1_weights.hpp"
+
+#include <string>
+#include <utility>
+
+#include "engine/kernels/mutation.hpp"
+#include "engine/runtime/resident_experts.hpp"
+
+namespace kalibri::model {
+
+namespace {
+
+using checkpoint::Checkpoint;
+using checkpoint::Kolibri1Config;
+using kernels::MatrixView;
+
+std::vector<float> norm_weight(const Checkpoint& checkpoint, const std::string& name, std::int64_t n) {
+  std::vector<float> weight = checkpoint.vector(name, n);
+  for (float& w : weight) w = KALIBRI_MUTATE(w, "norm_one_plus_w", 1.0F + w);
+  return weight;
+}
+
+std::vector<float> repeated(const std::vector<float>& head, std::int64_t n_heads) {
+  std::vector<float> all;
+  for (std::int64_t h = 0; h < n_heads; ++h) all.insert(all.end(), head.begin(), head.end());
+  return all;
+}
+
+runtime::ExpertWeights swiglu_weights(const Checkpoint& checkpoint, const std::string& prefix, std::int64_t hidden_size,
+                                      std::int64_t width, bool check_codes) {
+  return {checkpoint.matrix(prefix + "gate_proj.weight", width, hidden_size, check_codes),
+          checkpoint.matrix(prefix + "up_proj.weight", width, hidden_size, check_codes),
+          checkpoint.matrix(prefix + "down_proj.weight", hidden_size, width, check_codes)};
+}
+
+std::string layer_prefix(std::int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+std::string expert_prefix(std::int64_t layer, std::int64_t expert) {
+  return layer_prefix(layer) + "mlp.experts." + std::to_string(expert) + ".";
+}
+
+Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int64_t index) {
+  const std::string p = layer_prefix(index);
+  const std::int64_t h = c.hidden_size;
+  const std::int64_t q_size = c.num_attention_heads * c.head_dim;
+  const std::int64_t kv_size = c.num_key_value_heads * c.head_dim;
+  const std::string attention = p + "self_attn.";
+  Kolibri1Layer layer;
+  const std::int64_t typed =
+      KALIBRI_MUTATE(index, "layer_types_full_first", (index + c.num_hidden_layers - 1) % c.num_hidden_layers);
+  layer.is_sliding = c.layer_is_sliding[static_cast<std::size_t>(typed)];
+  layer.input_layernorm = norm_weight(checkpoint, p + "input_layernorm.weight", h);
+  layer.q_proj = checkpoint.matrix(attention + "q_proj.weight", q_size, h, true);
+  layer.k_proj = checkpoint.matrix(attention + "k_proj.weight", kv_size, h, true);
+  layer.v_proj = checkpoint.matrix(attention + "v_proj.weight", kv_size, h, true);
+  layer.o_proj = checkpoint.matrix(attention + "o_proj.weight", h, q_size, true);
+  layer.q_norm = repeated(norm_weight(checkpoint, attention + "q_norm.weight", c.head_dim), c.num_attention_heads);
+  layer.k_norm = repeated(norm_weight(checkpoint, attention + "k_norm.weight", c.head_dim), c.num_key_value_heads);
+  const std::string branch_norm = KALIBRI_MUTATE("post_attn_norm", "swap_post_norm_names", "post_attention_layernorm");
+  const std::string expert_norm = KALIBRI_MUTATE("post_attention_layernorm", "swap_post_norm_names", "post_attn_norm");
+  layer.post_attn_norm = norm_weight(checkpoint, p + branch_norm + ".weight", h);
+  layer.post_attention_layernorm = norm_weight(checkpoint, p + expert_norm + ".weight", h);
+  layer.router = checkpoint.matrix(p + "mlp.gate.weight", c.num_experts, h, true);
+  layer.expert_bias = checkpoint.vector(p + "moe.router.expert_bias", c.num_experts);
+  layer.shared_expert =
+      swiglu_weights(checkpoint, p + "mlp.shared_experts.", h, c.shared_expert_intermediate_size, true);
+  layer.post_ffn_norm = norm_weight(checkpoint, p + "post_ffn_norm.weight", h);
+  return layer;
+}
+
+}  // namespace
+
+Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Precision& precision)
+    : config(Kolibri1Config::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
+      forms_(std::make_unique<runtime::WeightForms>(precision)) {
+  const std::int64_t h = config.hidden_size;
+  embed_tokens = checkpoint.matrix("model.embed_tokens.weight", config.vocab_size, h, true);
+  lm_head = checkpoint.matrix(KALIBRI_MUTATE("lm_head.weight", "tied_lm_head", "model.embed_tokens.weight"),
+                              config.vocab_size, h, true);
+  norm = norm_weight(checkpoint, "model.norm.weight", h);
+  std::vector<std::vector<runtime::ExpertWeights>> experts;
+  for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    layers.push_back(load_layer(checkpoint, config, l));
+    experts.emplace_back();
+    for (std::int64_t e = 0; e < config.num_experts; ++e) {
+      experts.back().push_back(
+          swiglu_weights(checkpoint, expert_prefix(l, e), h, config.moe_intermediate_size, /*check_codes=*/false));
+    }
+  }
+  // The experts' codes are read when an expert is first used, not all of them now.
+  const auto check = [&checkpoint, h, width = config.moe_intermediate_size](std::int64_t layer, std::int64_t expert) {
+    swiglu_weights(checkpoint, expert_prefix(layer, expert), h, width, /*check_codes=*/true);
+  };
+  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check);
+}
+
+}  // namespace kalibri::model

@@ -1,0 +1,53 @@
+// Kolibri 1's weights, found in a checkpoint and checked. Small vectors are widened to f32; matrices stay where they
+// lie.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/checkpoint/checkpoint.hpp"
+#include "engine/checkpoint/kolibri1_config.hpp"
+#include "engine/runtime/expert_store.hpp"
+#include "engine/runtime/weight_forms.hpp"
+
+namespace kalibri::model {
+
+/// One layer. H hidden, A = heads * D, B = kv_heads * D.
+struct Kolibri1Layer {
+  bool is_sliding = false;
+  std::vector<float> input_layernorm;           // [H]
+  kernels::MatrixView q_proj, k_proj, v_proj;   // [A, H], [B, H], [B, H]
+  kernels::MatrixView o_proj;                   // [H, A]
+  std::vector<float> q_norm, k_norm;            // [D], repeated for each head: [A], [B]
+  std::vector<float> post_attn_norm;            // [H], on the attention branch
+  std::vector<float> post_attention_layernorm;  // [H], before the experts
+  kernels::MatrixView router;                   // mlp.gate [E, H]
+  std::vector<float> expert_bias;               // [E]
+  runtime::ExpertWeights shared_expert;
+  std::vector<float> post_ffn_norm;  // [H], on the expert branch
+};
+
+class Kolibri1Weights {
+ public:
+  /// Throws Error(config | tensor). The checkpoint must outlive this.
+  Kolibri1Weights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision);
+
+  checkpoint::Kolibri1Config config;
+  kernels::MatrixView embed_tokens;  // [V, H]
+  kernels::MatrixView lm_head;       // [V, H]
+  std::vector<float> norm;           // [H]
+  std::vector<Kolibri1Layer> layers;
+
+  /// A matrix in the form that the precision multiplies with; layer kNoLayer for the head.
+  [[nodiscard]] kernels::MatrixView form(std::int64_t layer, const kernels::MatrixView& stored) const {
+    return forms_->use(layer, stored);
+  }
+  [[nodiscard]] runtime::ExpertStore& experts() const { return *experts_; }
+
+ private:
+  std::unique_ptr<runtime::WeightForms> forms_;
+  std::unique_ptr<runtime::ExpertStore> experts_;
+};
+
+}  // namespace kalibri::model

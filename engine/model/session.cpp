@@ -1,0 +1,172 @@
+#include "engine/model/session.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "engine/base/error.hpp"
+#include "engine/model/kolibri1.hpp"
+
+namespace kalibri::model {
+
+namespace {
+
+ModelInfo describe(const Kolibri1Weights& weights) {
+  const checkpoint::Kolibri1Config& c = weights.config;
+  return {.model_type = "kolibri1",
+          .n_layers = c.num_hidden_layers,
+          .hidden_size = c.hidden_size,
+          .n_streams = 1,
+          .vocab_size = c.vocab_size,
+          .n_experts = c.num_experts,
+          .top_k = c.num_experts_per_tok,
+          .max_positions = c.max_position_embeddings,
+          .window = c.sliding_window};
+}
+
+/// The families. A further one joins here, with its weights and its sequence.
+using Weights = std::variant<Kolibri1Weights>;
+using Sequence = std::variant<Kolibri1Sequence>;
+
+Weights load(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision) {
+  const std::string where = (checkpoint.directory() / "config.json").string();
+  const auto type = checkpoint.config().find("model_type");
+  if (type == checkpoint.config().end() || !type->is_string()) {
+    throw Error(ErrorCode::config, where + ": model_type is missing; a checkpoint of kolibri1 is expected");
+  }
+  if (*type == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision);
+  throw Error(ErrorCode::config,
+              where + ": model_type '" + type->get<std::string>() + "' is not known; known: kolibri1");
+}
+
+Sequence start(const Weights& weights, runtime::Workers& workers, std::int64_t max_tokens) {
+  return std::visit(
+      [&](const Kolibri1Weights& w) { return Sequence(std::in_place_type<Kolibri1Sequence>, w, workers, max_tokens); },
+      weights);
+}
+
+}  // namespace
+
+struct Model::Impl {
+  runtime::Precision precision;
+  Weights weights;
+  ModelInfo info;
+};
+
+Model::Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision)
+    : impl_(new Impl{precision, load(checkpoint, precision), {}}) {
+  impl_->info = std::visit([](const auto& weights) { return describe(weights); }, impl_->weights);
+}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+const ModelInfo& Model::info() const { return impl_->info; }
+const runtime::Precision& Model::precision() const { return impl_->precision; }
+
+void Model::leave_layer(std::int64_t layer) const {
+  std::visit([&](const auto& weights) { weights.experts().leave_layer(layer); }, impl_->weights);
+}
+
+struct Session::Impl {
+  const ModelInfo& info;
+  SessionOptions options;
+  runtime::Workers workers;
+  Sequence sequence;
+  std::int64_t position = 0;
+  std::int64_t token_forwards = 0;
+  std::vector<float> residual;
+
+  Impl(const Model& model, ThreadPool& pool, const SessionOptions& session_options)
+      : info(model.info()),
+        options(session_options),
+        workers(pool),
+        sequence(start(model.impl().weights, workers, session_options.max_tokens)) {}
+
+  /// Throws Error(input) unless the next tokens may go through the model.
+  void check(std::span<const std::int32_t> ids) const {
+    if (ids.empty()) throw Error(ErrorCode::input, "no tokens: a prompt has at least one");
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] >= info.vocab_size) {
+        throw Error(ErrorCode::input, "token id " + std::to_string(ids[i]) + " at index " + std::to_string(i) +
+                                          ": expected 0 to " + std::to_string(info.vocab_size - 1) + " (vocab_size)");
+      }
+    }
+  }
+
+  /// Calls part(first, n) for the chunks of n_tokens.
+  template <typename Part>
+  void chunks(std::int64_t n_tokens, Part&& part) const {
+    for (std::int64_t first = 0; first < n_tokens; first += options.chunk) {
+      part(first, std::min(options.chunk, n_tokens - first));
+    }
+  }
+};
+
+Session::Session(const Model& model, ThreadPool& pool, const SessionOptions& options) {
+  const std::int64_t longest = model.info().max_positions;
+  if (options.max_tokens < 1 || options.max_tokens > longest) {
+    throw Error(ErrorCode::input, "a sequence of " + std::to_string(options.max_tokens) + " tokens: expected 1 to " +
+                                      std::to_string(longest) + " (max_position_embeddings)");
+  }
+  if (options.chunk < 1) throw Error(ErrorCode::usage, "a chunk holds at least one token");
+  impl_ = std::make_unique<Impl>(model, pool, options);
+}
+
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+
+void Session::forward(std::span<const std::int32_t> ids, std::span<float> logits, runtime::TapSink* taps) {
+  Impl& s = *impl_;
+  s.check(ids);
+  const auto n_tokens = static_cast<std::int64_t>(ids.size());
+  if (s.position + n_tokens > s.options.max_tokens) {
+    throw Error(ErrorCode::input, std::to_string(s.position + n_tokens) + " tokens: this session holds " +
+                                      std::to_string(s.options.max_tokens));
+  }
+  const auto n_logits = static_cast<std::int64_t>(logits.size()) / s.info.vocab_size;
+  const std::int64_t first_wanted = n_tokens - n_logits;  // index of the first token whose logits are asked for
+  const std::int64_t width = s.info.residual_size();
+  std::vector<float> final_norm;
+  s.chunks(n_tokens, [&](std::int64_t first, std::int64_t n) {
+    s.residual.resize(static_cast<std::size_t>(std::max(static_cast<std::int64_t>(s.residual.size()), n * width)));
+    const auto part = ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n));
+    embed(part, s.residual.data());
+    for (std::int64_t layer = 0; layer < s.info.n_layers; ++layer) {
+      std::visit([&](auto& sequence) { sequence.run_layer(layer, part, s.residual.data(), taps); }, s.sequence);
+    }
+    const std::int64_t skipped = std::clamp<std::int64_t>(first_wanted - first, 0, n);
+    if (skipped < n) {
+      final_norm.resize(static_cast<std::size_t>((n - skipped) * s.info.hidden_size));
+      head(s.residual.data() + skipped * width, n - skipped, final_norm.data(),
+           logits.data() + (first + skipped - first_wanted) * s.info.vocab_size);
+    }
+    s.position += n;
+    s.token_forwards += n;
+  });
+}
+
+std::int64_t Session::position() const { return impl_->position; }
+std::int64_t Session::token_forwards() const { return impl_->token_forwards; }
+
+void Session::embed(std::span<const std::int32_t> ids, float* residual) const {
+  impl_->check(ids);
+  std::visit([&](const auto& sequence) { sequence.embed(ids, residual); }, impl_->sequence);
+}
+
+void Session::run_layer(std::int64_t layer, std::span<const std::int32_t> ids, float* residual,
+                        runtime::TapSink* taps) {
+  Impl& s = *impl_;
+  s.chunks(static_cast<std::int64_t>(ids.size()), [&](std::int64_t first, std::int64_t n) {
+    const auto part = ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n));
+    std::visit(
+        [&](auto& sequence) { sequence.run_layer(layer, part, residual + first * s.info.residual_size(), taps); },
+        s.sequence);
+  });
+}
+
+void Session::head(const float* residual, std::int64_t n, float* final_norm, float* logits) const {
+  std::visit([&](const auto& sequence) { sequence.head(residual, n, final_norm, logits); }, impl_->sequence);
+}
+
+}  // namespace kalibri::model
