@@ -4,25 +4,18 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
+#include "engine/cli/prompts.hpp"
 #include "engine/model/session.hpp"
-#include "oracle/dump/reader.hpp"
 
 namespace kalibri::cli {
 
-struct Prompt {
-  std::string name;
-  std::vector<std::int32_t> tokens;
-  std::string text_sha256;  // empty when the prompt came as ids
-};
-
-/// A run through the caches: prefill the first n_prefill tokens at once, then decode n_decode tokens one by one (or what
-/// is left of the prompt). Counts are clipped to the prompt; a negative n_prefill means "all but n_decode".
+/// A run through the caches: prefill the first n_prefill tokens at once, then decode n_decode tokens one by one (or
+/// what is left of the prompt). Counts are clipped to the prompt; a negative n_prefill means "all but n_decode".
 struct ScheduleRequest {
   std::string name;  // dataset decode/<name>/logits
   std::int64_t n_prefill = 0;
@@ -30,22 +23,21 @@ struct ScheduleRequest {
 };
 
 struct DumpRequest {
-  std::string mode = "chained";              // chained | teacher-forced | decode
-  std::filesystem::path inputs;              // teacher-forced: the dump whose residuals are the layers' inputs
-  std::int64_t first_layer = 0;              // [first_layer, end_layer)
-  std::int64_t end_layer = 0;                // 0 = all
-  std::vector<std::string> taps;             // names of oracle/dump's list; {"all"} = all of them
-  std::vector<ScheduleRequest> schedules;    // mode decode
-  bool logits_only = false;                  // chained: write no layer tensors
+  std::string mode = "chained";            // chained | teacher-forced | decode
+  std::filesystem::path inputs;            // teacher-forced: the dump whose residuals are the layers' inputs
+  std::int64_t first_layer = 0;            // [first_layer, end_layer)
+  std::int64_t end_layer = 0;              // 0 = all
+  std::vector<std::string> taps;           // names of oracle/dump's list; {"all"} = all of them
+  std::vector<ScheduleRequest> schedules;  // mode decode
+  bool logits_only = false;                // chained: write no layer tensors
   std::int64_t chunk = 512;
-  std::string options_json = "{}";           // everything needed to run it again
+  std::string options_json = "{}";  // everything needed to run it again
 };
 
-/// Writes OUT (complete or not at all). Throws kalibri::Error, dump::Error.
+/// Writes OUT, complete or not at all. Chained and teacher-forced runs take all prompts through one layer before the
+/// next, so that memory holds one layer's expanded weights; a decode run goes token by token. Throws Error,
+/// dump::Error.
 void run_dump(const checkpoint::Checkpoint& checkpoint, const model::Model& model, ThreadPool& pool,
               const std::vector<Prompt>& prompts, const DumpRequest& request, const std::filesystem::path& out);
-
-/// {"name": [ids…], …} from a JSON file. Throws Error naming the file and the entry.
-std::vector<Prompt> read_token_file(const std::filesystem::path& path);
 
 }  // namespace kalibri::cli

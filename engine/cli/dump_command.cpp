@@ -1,0 +1,88 @@
+#include "engine/cli/dump_command.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <thread>
+
+#include "engine/base/error.hpp"
+#include "engine/cli/dump_run.hpp"
+
+namespace kalibri::cli {
+
+namespace {
+
+DumpRequest make_request(const DumpOptions& options) {
+  DumpRequest request;
+  request.mode = options.mode;
+  request.inputs = options.inputs;
+  request.taps = options.taps;
+  request.chunk = options.chunk;
+  if (!options.layers.empty()) parse_layers(options.layers, request.first_layer, request.end_layer);
+  if ((options.mode == "teacher-forced") != !options.inputs.empty()) {
+    throw Error(ErrorCode::usage, "--inputs REF.h5 goes with --mode teacher-forced, and that mode needs it");
+  }
+  const bool has_counts = options.n_prefill.has_value() || options.n_decode.has_value();
+  if (options.mode != "decode") {
+    if (has_counts) throw Error(ErrorCode::usage, "--prefill and --decode go with --mode decode");
+    return request;
+  }
+  if (!options.layers.empty() || !options.taps.empty()) {
+    throw Error(ErrorCode::usage, "--mode decode writes logits alone: leave out --layers and --taps");
+  }
+  const std::int64_t everything = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t n_prefill = options.n_prefill.value_or(0);
+  const std::int64_t n_decode = options.n_decode.value_or(everything);
+  if (n_prefill < 0 || n_decode < 1) throw Error(ErrorCode::usage, "--prefill is at least 0 and --decode at least 1");
+  request.schedules = {{has_counts ? fmt::format("prefill{}", n_prefill) : "all", n_prefill, n_decode}};
+  return request;
+}
+
+std::string options_json(const DumpOptions& o) {
+  nlohmann::ordered_json json = {{"command", "dump"},     {"directory", o.directory}, {"tokens", o.tokens},
+                                 {"mode", o.mode},        {"inputs", o.inputs},       {"layers", o.layers},
+                                 {"taps", o.taps},        {"precision", o.precision}, {"chunk", o.chunk},
+                                 {"threads", o.n_threads}};
+  if (o.n_prefill.has_value()) json["prefill"] = *o.n_prefill;
+  if (o.n_decode.has_value()) json["decode"] = *o.n_decode;
+  return json.dump();
+}
+
+}  // namespace
+
+void parse_layers(const std::string& text, std::int64_t& first_layer, std::int64_t& end_layer) {
+  const auto number = [&](const std::string& digits) {
+    if (digits.empty() || digits.size() > 6 || digits.find_first_not_of("0123456789") != std::string::npos) {
+      throw Error(ErrorCode::usage, fmt::format("--layers: '{}', expected a-b or a, for example 0-4", text));
+    }
+    return std::int64_t{std::stol(digits)};
+  };
+  const std::size_t dash = text.find('-');
+  first_layer = number(text.substr(0, dash));
+  end_layer = (dash == std::string::npos ? first_layer : number(text.substr(dash + 1))) + 1;
+}
+
+int thread_count(int n_threads) {
+  if (n_threads < 0 || n_threads > 1024)
+    throw Error(ErrorCode::usage, "--threads: expected 1 to 1024, or 0 for one a core");
+  if (n_threads > 0) return n_threads;
+  const unsigned n_cores = std::thread::hardware_concurrency();
+  return n_cores == 0 ? 1 : static_cast<int>(n_cores);
+}
+
+int dump_command(const DumpOptions& options, std::ostream& out) {
+  DumpRequest request = make_request(options);
+  request.options_json = options_json(options);
+  const std::vector<Prompt> prompts = read_token_file(options.tokens);
+  const auto precision = runtime::Precision::parse(options.precision);
+  const auto checkpoint = checkpoint::Checkpoint::open(options.directory);
+  const model::Model model(checkpoint, precision);
+  ThreadPool pool(thread_count(options.n_threads));
+  run_dump(checkpoint, model, pool, prompts, request, options.out);
+  out << options.out << '\n';
+  return 0;
+}
+
+}  // namespace kalibri::cli

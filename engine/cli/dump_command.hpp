@@ -1,0 +1,36 @@
+// `kalibri dump`: runs the engine over prompts and writes what it computed.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kalibri::cli {
+
+struct DumpOptions {
+  std::string directory;
+  std::string tokens;  // FILE.json
+  std::string out;     // OUT.h5
+  std::string mode = "chained";
+  std::string inputs;  // REF.h5, for teacher-forced
+  std::string layers;  // "a-b" or "a"; empty = all
+  std::vector<std::string> taps;
+  std::optional<std::int64_t> n_prefill;  // mode decode
+  std::optional<std::int64_t> n_decode;
+  std::string precision = "native";
+  std::int64_t chunk = 512;
+  int n_threads = 0;  // 0 = one a core
+};
+
+/// Returns the exit status; throws Error, dump::Error.
+int dump_command(const DumpOptions& options, std::ostream& out);
+
+/// "a-b" or "a" -> [first, end). Throws Error(usage).
+void parse_layers(const std::string& text, std::int64_t& first_layer, std::int64_t& end_layer);
+
+/// 0 -> the number of cores this process may use. Throws Error(usage) for a negative number or more than 1,024.
+int thread_count(int n_threads);
+
+}  // namespace kalibri::cli

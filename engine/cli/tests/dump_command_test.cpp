@@ -1,0 +1,179 @@
+// `kalibri dump` from outside: what it writes, what it refuses and how it says so, and what a killed run leaves.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "fixtures/catch.hpp"
+#include "fixtures/golden.hpp"
+#include "fixtures/run_program.hpp"
+#include "fixtures/safetensors_writer.hpp"
+#include "fixtures/temp_directory.hpp"
+#include "oracle/dump/reader.hpp"
+
+using namespace kalibri;
+using Catch::Matchers::ContainsSubstring;
+using fixtures::RunResult;
+using fixtures::TempDirectory;
+
+namespace {
+
+RunResult kalibri_program(const std::vector<std::string>& arguments, const fixtures::RunOptions& options = {}) {
+  return fixtures::run_program(KALIBRI_BIN_DIR "/kalibri", arguments, options);
+}
+
+std::string token_file(const TempDirectory& scratch, const std::string& json) {
+  const auto path = scratch.path() / "tokens.json";
+  fixtures::write_file(path, json);
+  return path.string();
+}
+
+const char* const kPrompts = R"({"long": [1, 5, 9, 200, 7, 7, 3, 2, 90, 41, 8, 6], "short": [3]})";
+
+}  // namespace
+
+TEST_CASE("A dump holds every tensor of both prompts, and each tap that the format knows of this family") {
+  const auto set = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const std::string out = scratch.path() / "out.h5";
+  const RunResult run =
+      kalibri_program({"dump", *set, "--tokens", token_file(scratch, kPrompts), "-o", out, "--taps", "all"});
+  INFO(run.err);
+  REQUIRE(run.exit_status == 0);
+  const dump::Reader reader(out);
+  REQUIRE(reader.header().precision == "native");
+  REQUIRE(reader.prompts().size() == 2);
+  for (const dump::PromptInfo& prompt : reader.prompts()) {
+    for (const char* name : {"embedding", "final_norm", "logits"}) REQUIRE(reader.find(prompt.name, name).has_value());
+    REQUIRE(prompt.layers.size() == 5);
+    for (const std::int64_t layer : prompt.layers) {
+      for (const char* name : {"residual", "router_logits", "router_gap", "expert_ids", "expert_weights", "q", "k", "v",
+                               "attention_context", "attention_out", "post_attention", "pre_mlp", "routed_out",
+                               "shared_out", "moe_out"}) {
+        INFO(name);
+        REQUIRE(reader.find(prompt.name, dump::layer_path(layer, name)).has_value());
+      }
+    }
+  }
+}
+
+TEST_CASE("A teacher-forced run on one's own residuals repeats the chained run, bit for bit, and decoding does too") {
+  const auto set = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const std::string tokens = token_file(scratch, kPrompts);
+  const std::string chained = scratch.path() / "chained.h5";
+  const std::string forced = scratch.path() / "forced.h5";
+  const std::string decoded = scratch.path() / "decoded.h5";
+  REQUIRE(kalibri_program({"dump", *set, "--tokens", tokens, "-o", chained}).exit_status == 0);
+  REQUIRE(kalibri_program({"dump", *set, "--tokens", tokens, "-o", forced, "--mode", "teacher-forced", "--inputs",
+                           chained, "--layers", "1-4", "--threads", "2", "--chunk", "5"})
+              .exit_status == 0);
+  REQUIRE(kalibri_program({"dump", *set, "--tokens", tokens, "-o", decoded, "--mode", "decode"}).exit_status == 0);
+  const dump::Reader a(chained);
+  const dump::Reader b(forced);
+  const dump::Reader c(decoded);
+  for (const dump::PromptInfo& prompt : a.prompts()) {
+    const auto n = static_cast<std::int64_t>(prompt.tokens.size());
+    const std::vector<double> logits = a.read_f64(prompt.name, "logits", 0, n);
+    REQUIRE(b.read_f64(prompt.name, "logits", 0, n) == logits);
+    REQUIRE(c.read_f64(prompt.name, "decode/all/logits", 0, n) == logits);
+    for (const std::int64_t layer : {1, 4}) {
+      const std::string path = dump::layer_path(layer, "residual");
+      REQUIRE(a.read_f64(prompt.name, path, 0, n) == b.read_f64(prompt.name, path, 0, n));
+    }
+    REQUIRE_FALSE(b.find(prompt.name, dump::layer_path(0, "residual")).has_value());
+  }
+}
+
+TEST_CASE("What cannot be used is refused with status 2, named, and leaves no file") {
+  const auto set = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const std::string out = scratch.path() / "out.h5";
+  std::string longest = "[0";
+  for (int i = 0; i < 4096; ++i) longest += ", 1";
+  struct Case {
+    std::string json;
+    std::vector<std::string> more;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {R"({"p": [1, 256]})", {}, "prompt 'p', index 1: token id 256, expected 0 to 255 (vocab_size)"},
+      {R"({"p": []})", {}, "prompt 'p': is empty"},
+      {R"({"p": )" + longest + "]}", {}, "prompt 'p': 4097 tokens, expected at most 4096 (max_position_embeddings)"},
+      {R"({"p": [-1]})", {}, "prompt 'p', index 0: -1 is no token id"},
+      {R"({"p": [1.5]})", {}, "1.5 is no token id"},
+      {R"({"p": [99999999999999999999]})", {}, "is no token id"},
+      {R"({"p": [1], "p": [2]})", {}, "prompt 'p' appears twice"},
+      {R"({"p": 3})", {}, "prompt 'p' is not a list"},
+      {R"({"p": [[1]]})", {}, "nested deeper"},
+      {R"([1])", {}, "is not a JSON object"},
+      {R"({})", {}, "no prompts"},
+      {R"({"p": [1)", {}, "is not JSON"},
+      {R"({"p": [1]})", {"--taps", "soup"}, "'soup' is no tap"},
+      {R"({"p": [1]})", {"--layers", "2-9"}, "--layers"},
+      {R"({"p": [1]})", {"--layers", "x"}, "--layers: 'x'"},
+      {R"({"p": [1]})", {"--layers", "1-2"}, "a chained run starts at layer 0"},
+      {R"({"p": [1]})", {"--precision", "fast"}, "'fast' is not known"},
+      {R"({"p": [1]})", {"--mode", "teacher-forced"}, "--inputs"},
+      {R"({"p": [1]})", {"--prefill", "1"}, "--mode decode"},
+      {R"({"p": [1]})", {"--threads", "-3"}, "--threads"},
+      {R"({"p": [1]})", {"--mode", "teacher-forced", "--inputs", "/nowhere.h5"}, "/nowhere.h5"},
+      {R"({"p": [1]})", {"--mode", "sideways"}, "--mode"},
+      {R"({"p": [1]})", {"--chunk", "0"}, "--chunk"},
+  };
+  for (const Case& c : cases) {
+    std::vector<std::string> arguments = {"dump", *set, "--tokens", token_file(scratch, c.json), "-o", out};
+    arguments.insert(arguments.end(), c.more.begin(), c.more.end());
+    const RunResult run = kalibri_program(arguments);
+    INFO(c.message << "\n" << run.err);
+    CHECK(run.exit_status == 2);
+    CHECK_THAT(run.err, ContainsSubstring(c.message));
+    CHECK_FALSE(std::filesystem::exists(out));
+    CHECK_FALSE(std::filesystem::exists(out + ".partial"));
+  }
+  const RunResult unwritable =
+      kalibri_program({"dump", *set, "--tokens", token_file(scratch, kPrompts), "-o", "/nowhere/x.h5"});
+  CHECK(unwritable.exit_status == 2);
+  CHECK_THAT(unwritable.err, ContainsSubstring("/nowhere/x.h5"));
+}
+
+TEST_CASE("Usage mistakes exit with 2, help and version with 0, and each command's help has an example") {
+  CHECK(kalibri_program({}).exit_status == 2);
+  CHECK(kalibri_program({"soup"}).exit_status == 2);
+  CHECK(kalibri_program({"dump"}).exit_status == 2);
+  CHECK(kalibri_program({"--help"}).exit_status == 0);
+  const RunResult version = kalibri_program({"--version"});
+  CHECK(version.exit_status == 0);
+  CHECK_THAT(version.out, ContainsSubstring("kernels: "));
+  const RunResult scalar = kalibri_program({"--version"}, {.environment = {{"KALIBRI_ISA", "scalar"}}});
+  CHECK_THAT(scalar.out, ContainsSubstring("kernels: scalar"));
+  for (const char* command : {"dump"}) {
+    const RunResult help = kalibri_program({command, "--help"});
+    CHECK(help.exit_status == 0);
+    CHECK_THAT(help.out, ContainsSubstring("Example:\n  kalibri " + std::string(command)));
+  }
+}
+
+TEST_CASE("A run killed in the middle leaves nothing that looks whole, and the next run succeeds") {
+  const auto set = fixtures::find_golden("kolibri1-k2");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k2 is not there");
+  const TempDirectory scratch;
+  std::string ids = "[1";
+  for (int i = 0; i < 1500; ++i) ids += ", " + std::to_string(i % 500);
+  const std::string tokens = token_file(scratch, R"({"p": )" + ids + "]}");
+  const std::filesystem::path out = scratch.path() / "out.h5";
+  const std::filesystem::path partial = out.string() + ".partial";
+  const std::vector<std::string> arguments = {"dump", *set, "--tokens", tokens, "-o", out, "--taps", "all"};
+  fixtures::RunOptions killed;
+  killed.kill_when = [&] { return std::filesystem::exists(partial) && std::filesystem::file_size(partial) > 100000; };
+  const RunResult first = kalibri_program(arguments, killed);
+  REQUIRE(first.signal == 9);
+  REQUIRE_FALSE(std::filesystem::exists(out));
+  if (std::filesystem::exists(partial)) REQUIRE_THROWS_AS(dump::Reader(partial), dump::Error);
+  REQUIRE(kalibri_program(arguments).exit_status == 0);
+  REQUIRE(dump::Reader(out).prompts().size() == 1);
+  REQUIRE_FALSE(std::filesystem::exists(partial));
+}
