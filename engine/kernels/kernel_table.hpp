@@ -33,14 +33,13 @@ struct RowSpan {
 };
 
 /// One query head against the keys that it sees, oldest first. Keys and values come in up to two runs (a ring that has
-/// wrapped), the same split for both. first_pos: absolute position of the first key.
+/// wrapped), the same split for both.
 struct AttentionHead {
   const float* query = nullptr;  // [head_dim]
   RowSpan keys[2];
   RowSpan values[2];
   std::int64_t row_stride = 0;  // floats from one cached row to the next, for keys and values
   std::int64_t head_dim = 0;
-  std::int64_t first_pos = 0;
   float scale = 1.0F;       // score = dot32(query, key) * scale
   float* scores = nullptr;  // scratch [n_keys]
   float* out = nullptr;     // [head_dim]; may not alias anything
@@ -90,9 +89,10 @@ struct KernelTable {
   /// y_i = fma(a, x_i, y_i).
   void (*axpy)(float a, const float* x, std::int64_t n, float* y);
 
-  /// softmax(q K^T * scale) V for one head: maximum first; then p_j = exp(score_j - max); the denominator is 32 sums by
-  /// absolute position mod 32, combined by the tree; out_d = (running sum over keys in rising position of
-  /// fma(p_j, v_jd, sum)) / denominator. At least one key.
+  /// softmax(q K^T * scale) V for one head: maximum first; then p_i = exp(score_i - max); the denominator is 32 sums,
+  /// p_i goes to sum i mod 32, combined by the tree; out_d = (running sum over keys, oldest first, of fma(p_i, v_id,
+  /// sum)) / denominator. At least one key. (Of consecutive keys it makes no difference to count i from the oldest one
+  /// or to take absolute positions: the tree is the same when its 32 sums are rotated.)
   void (*attention)(const AttentionHead& head);
 };
 

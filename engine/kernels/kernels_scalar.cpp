@@ -129,7 +129,7 @@ void attention(const AttentionHead& head) {
   float sums[kLanes] = {};
   for (std::int64_t i = 0; i < n_keys; ++i) {
     p[i] = exp_f32(p[i] - largest);
-    sums[(head.first_pos + i) % kLanes] += p[i];
+    sums[i % kLanes] += p[i];
   }
   const float denominator = tree(sums);
 

@@ -152,7 +152,6 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
     }
     call.row_stride = n_kv * d;
     call.head_dim = d;
-    call.first_pos = rows.first_pos;
     call.scale = scale;
     call.scores = scores.data();
     call.out = context + task * d;

@@ -153,7 +153,6 @@ TEST_CASE("attention is softmax(q K' scale) V in f64, over one run of keys or tw
                      .values = {{values.data(), n_keys}, {}},
                      .row_stride = head_dim,
                      .head_dim = head_dim,
-                     .first_pos = 5,
                      .scale = 0.125F,
                      .scores = scores.data(),
                      .out = out.data()};
