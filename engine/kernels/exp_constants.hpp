@@ -1,4 +1,4 @@
-// Constants of exp_f32, shared by its scalar definition and its SIMD versions (scalar_math.cpp says what they do).
+// Constants of exp_f32, shared by its scalar definition and its SIMD version (scalar_math.cpp says what they do).
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 namespace kalibri::kernels {
 
 /// exp is 0 below the first, +inf above the second: the arguments whose result still is a normal number.
-inline constexpr float kExpSmallest = -0x1.5d589ep6F;
-inline constexpr float kExpLargest = 0x1.62e42ep6F;
+constexpr float kExpSmallest = -0x1.5d589ep6F;
+constexpr float kExpLargest = 0x1.62e42ep6F;
 
-inline constexpr float kLog2E = 0x1.715476p0F;
-inline constexpr float kLn2High = 0x1.62e430p-1F;  // ln 2 = high + low
-inline constexpr float kLn2Low = -0x1.05c610p-29F;
+constexpr float kLog2E = 0x1.715476p0F;
+constexpr float kLn2High = 0x1.62e430p-1F;  // ln 2 = high + low
+constexpr float kLn2Low = -0x1.05c610p-29F;
 /// x + this rounds x to an integer and leaves it, two's complement, in the low bits of the sum.
-inline constexpr float kRoundToInteger = 0x1.8p23F;
+constexpr float kRoundToInteger = 0x1.8p23F;
 
 /// exp(r) = 1 + r (1 + r (1/2! + r (1/3! + ...))), |r| <= ln(2)/2: the remainder r^8/8! is below 5.2e-9, 0.05 ulp.
-inline constexpr float kExpTaylor[] = {1.0F / 5040, 1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 1.0F / 2, 1.0F, 1.0F};
+constexpr float kExpTaylor[] = {1.0F / 5040, 1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 1.0F / 2, 1.0F, 1.0F};
 
 }  // namespace kalibri::kernels

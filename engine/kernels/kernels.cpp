@@ -11,6 +11,17 @@ namespace kalibri::kernels {
 
 std::vector<const KernelTable*> runnable_kernels() {
   std::vector<const KernelTable*> tables = {&kScalarKernels};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    tables.push_back(&kAvx2Kernels);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+      tables.push_back(&kAvx512Kernels);
+    }
+  }
+#elif defined(__aarch64__)
+  tables.push_back(&kNeonKernels);
+#endif
   return tables;
 }
 
@@ -31,7 +42,7 @@ const KernelTable& choose() {
   for (const KernelTable* table : runnable_kernels())
     runnable += std::string(runnable.empty() ? "" : ", ") + table->isa;
   throw std::runtime_error("KALIBRI_ISA: '" + std::string(forced) +
-                           "' is unknown or cannot run on this machine; it has: " + runnable);
+                           "' is unknown or cannot run here; this machine runs: " + runnable);
 }
 
 }  // namespace

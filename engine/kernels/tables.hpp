@@ -6,5 +6,8 @@
 namespace kalibri::kernels {
 
 extern const KernelTable kScalarKernels;
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kNeonKernels;
 
 }  // namespace kalibri::kernels

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/kernels/kernels.hpp"
-#include "engine/kernels/scalar_math.hpp"
 #include "engine/kernels/tests/support.hpp"
 
 namespace kalibri::kernels {
@@ -12,9 +10,8 @@ namespace {
 
 using test::bits;
 using test::Generator;
+using test::scalar;
 using test::uniform_vector;
-
-const KernelTable& scalar() { return *find_kernels("scalar"); }
 
 constexpr double kEps = 0x1p-24;  // largest relative error of one rounding
 

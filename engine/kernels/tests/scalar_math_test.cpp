@@ -44,7 +44,8 @@ TEST_CASE("exp_f32 ends where the normal numbers end") {
 }
 
 TEST_CASE("sigmoid_f32 is within 3.5 ulps and saturates") {
-  // The sum inherits one ulp of exp and rounds by half; both may count double in the quotient's units, which rounds too.
+  // The sum inherits one ulp of exp and rounds by half; both may count double in the quotient's units, which rounds
+  // too.
   long double worst = 0;
   for (std::int64_t i = -8700000; i <= 8700000; i += 7) {
     const float x = static_cast<float>(static_cast<double>(i) * 1e-5);

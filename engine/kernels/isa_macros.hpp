@@ -1,0 +1,5 @@
+// Attributes for code that must end up inside its caller's loop.
+#pragma once
+
+#define KALIBRI_INLINE [[gnu::always_inline]] inline
+#define KALIBRI_UNROLL _Pragma("GCC unroll 16")

@@ -1,0 +1,146 @@
+// What an ISA header provides, in plain C++: a Vector of kWidth lanes and the operations below. The kernels (*-inl.hpp)
+// are written once on these names; every other isa_*.hpp gives the same results with its own registers. No table is
+// made from this one: it is the specification, and tests run the kernels on it.
+//
+// Where the order of 32 columns matters, a Pair holds 2 * kWidth of them as even and odd columns: that is how bf16 and
+// FP8 come out of their words without a shuffle. Sums in 32 lanes lie in kVectors vectors, in column order ("natural")
+// or as Pairs ("even_odd").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/kernels/isa_macros.hpp"
+
+namespace kalibri::kernels {
+namespace {
+
+constexpr int kWidth = 4;
+constexpr int kVectors = 32 / kWidth;
+constexpr int kRowTile = 2;  // weight rows of a register tile; kTokenTile tokens stand against them
+
+struct Vector {
+  float lane[kWidth];
+};
+
+template <class F>
+KALIBRI_INLINE Vector each_lane(F f) {
+  Vector result;
+  for (int i = 0; i < kWidth; ++i) result.lane[i] = f(i);
+  return result;
+}
+
+KALIBRI_INLINE Vector zero() {
+  return each_lane([](int) { return 0.0F; });
+}
+KALIBRI_INLINE Vector splat(float value) {
+  return each_lane([=](int) { return value; });
+}
+KALIBRI_INLINE Vector load(const float* p) {
+  return each_lane([=](int i) { return p[i]; });
+}
+KALIBRI_INLINE void store(float* p, Vector a) {
+  for (int i = 0; i < kWidth; ++i) p[i] = a.lane[i];
+}
+
+KALIBRI_INLINE Vector add(Vector a, Vector b) {
+  return each_lane([&](int i) { return a.lane[i] + b.lane[i]; });
+}
+KALIBRI_INLINE Vector sub(Vector a, Vector b) {
+  return each_lane([&](int i) { return a.lane[i] - b.lane[i]; });
+}
+KALIBRI_INLINE Vector mul(Vector a, Vector b) {
+  return each_lane([&](int i) { return a.lane[i] * b.lane[i]; });
+}
+KALIBRI_INLINE Vector div(Vector a, Vector b) {
+  return each_lane([&](int i) { return a.lane[i] / b.lane[i]; });
+}
+KALIBRI_INLINE Vector max(Vector a, Vector b) {
+  return each_lane([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+}
+/// a * b + c, rounded once.
+KALIBRI_INLINE Vector fma(Vector a, Vector b, Vector c) {
+  return each_lane([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
+}
+KALIBRI_INLINE Vector negate(Vector a) {
+  return each_lane([&](int i) { return -a.lane[i]; });
+}
+
+/// `then` in the lanes where a < b, elsewhere (NaN included) `otherwise`.
+KALIBRI_INLINE Vector where_less(Vector a, Vector b, Vector then, Vector otherwise) {
+  return each_lane([&](int i) { return a.lane[i] < b.lane[i] ? then.lane[i] : otherwise.lane[i]; });
+}
+/// `then` in the lanes where a is NaN.
+KALIBRI_INLINE Vector where_nan(Vector a, Vector then, Vector otherwise) {
+  return each_lane([&](int i) { return a.lane[i] != a.lane[i] ? then.lane[i] : otherwise.lane[i]; });
+}
+/// a * 2^n, where n stands in the low nine bits of `shifted` (kRoundToInteger was added) and the result is normal.
+KALIBRI_INLINE Vector times_power_of_two(Vector a, Vector shifted) {
+  return each_lane([&](int i) {
+    return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, a.lane[i]) +
+                                         (__builtin_bit_cast(std::uint32_t, shifted.lane[i]) << 23));
+  });
+}
+
+/// Columns 0, 2, .. and 1, 3, .. of 2 * kWidth. What the following three load from may be unaligned.
+struct Pair {
+  Vector even, odd;
+};
+
+KALIBRI_INLINE Pair load_f32(const unsigned char* p) {
+  float columns[2 * kWidth];
+  __builtin_memcpy(columns, p, sizeof columns);
+  return {each_lane([&](int i) { return columns[2 * i]; }), each_lane([&](int i) { return columns[2 * i + 1]; })};
+}
+
+/// bf16 values, exactly.
+KALIBRI_INLINE Pair load_bf16(const unsigned char* p) {
+  const auto value = [p](int i) {
+    return __builtin_bit_cast(float, std::uint32_t{p[2 * i]} << 16 | std::uint32_t{p[2 * i + 1]} << 24);
+  };
+  return {each_lane([=](int i) { return value(2 * i); }), each_lane([=](int i) { return value(2 * i + 1); })};
+}
+
+/// float8 e4m3fn values times 2^-120, exactly: sign to bit 31, exponent and mantissa to bits 26..20.
+KALIBRI_INLINE Pair load_e4m3(const unsigned char* p) {
+  const auto value = [p](int i) {
+    return __builtin_bit_cast(float, (std::uint32_t{p[i]} & 0x80) << 24 | (std::uint32_t{p[i]} & 0x7f) << 20);
+  };
+  return {each_lane([=](int i) { return value(2 * i); }), each_lane([=](int i) { return value(2 * i + 1); })};
+}
+
+/// The tree's steps from 32 sums down to kWidth, which lie in an order that `tree` knows: from natural order, ...
+KALIBRI_INLINE Vector fold(const Vector* s) {
+  Vector sums[kVectors];
+  for (int i = 0; i < kVectors; ++i) sums[i] = s[i];
+  for (int h = kVectors / 2; h >= 1; h /= 2) {
+    for (int i = 0; i < h; ++i) sums[i] = add(sums[i], sums[i + h]);
+  }
+  return sums[0];
+}
+/// ... and from even_odd.
+KALIBRI_INLINE Vector fold_even_odd(const Vector* s) {
+  Vector natural[kVectors];
+  for (int i = 0; i < 32; ++i) {
+    const int pair = i / (2 * kWidth);
+    const int in_pair = i % (2 * kWidth);
+    natural[i / kWidth].lane[i % kWidth] = s[2 * pair + in_pair % 2].lane[in_pair / 2];
+  }
+  return fold(natural);
+}
+
+/// The tree's other steps, for kWidth folded dot products at once: lane i is the sum of folded[i].
+KALIBRI_INLINE Vector tree(const Vector* folded) {
+  Vector result;
+  for (int k = 0; k < kWidth; ++k) {
+    Vector sums = folded[k];
+    for (int h = kWidth / 2; h >= 1; h /= 2) {
+      for (int i = 0; i < h; ++i) sums.lane[i] += sums.lane[i + h];
+    }
+    result.lane[k] = sums.lane[0];
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace kalibri::kernels

@@ -1,0 +1,33 @@
+// Every kernel on the vectors of isa.hpp, as one table. Included once by each kernels_<isa>.cpp, which is compiled with
+// that ISA's flags; includes nothing that could leave a function of its own behind for another file to call.
+#pragma once
+
+#include "engine/kernels/attention-inl.hpp"
+#include "engine/kernels/elementwise-inl.hpp"
+#include "engine/kernels/matmul-inl.hpp"
+
+namespace kalibri::kernels {
+namespace {
+
+float dot(const float* a, const float* b, std::int64_t n) { return sum(dot_lanes(a, b, n)); }
+
+constexpr KernelTable vector_kernels(const char* isa) {
+  return {
+      .isa = isa,
+      .packed_size = packed_size,
+      .pack = pack,
+      .matmul_scratch = matmul_scratch,
+      .matmul = matmul,
+      .dot = dot,
+      .rms_norm = rms_norm,
+      .rope = rope,
+      .silu_mul = silu_mul,
+      .sigmoid = sigmoid,
+      .add = add,
+      .axpy = axpy,
+      .attention = attention,
+  };
+}
+
+}  // namespace
+}  // namespace kalibri::kernels

@@ -1,0 +1,92 @@
+// Attention: every table against the scalar definition, on bits, for any number of keys and cut of the ring.
+#include "engine/kernels/tests/support.hpp"
+
+namespace kalibri::kernels {
+namespace {
+
+using namespace test;
+
+/// The output over keys and values cut into two runs of their own after n_first keys.
+std::vector<float> attend(const KernelTable& table, const std::vector<float>& query, const std::vector<float>& keys,
+                          const std::vector<float>& values, std::int64_t row_stride, std::int64_t n_first) {
+  const auto head_dim = static_cast<std::int64_t>(query.size());
+  const std::int64_t n_keys = (static_cast<std::int64_t>(keys.size()) + row_stride - head_dim) / row_stride;
+  const auto cut = static_cast<std::size_t>(n_first * row_stride);
+  const auto first = [cut](const std::vector<float>& all) { return std::span(all).first(std::min(cut, all.size())); };
+  const auto rest = [cut](const std::vector<float>& all) { return std::span(all).subspan(std::min(cut, all.size())); };
+  const Guarded<float> keys_a(first(keys), 0), keys_b(rest(keys), 0);
+  const Guarded<float> values_a(first(values), 0), values_b(rest(values), 0);
+  const Guarded<float> guarded_query(query, 1), scores(n_keys, 1), out(head_dim, 1);
+  table.attention({.query = guarded_query.data(),
+                   .keys = {{keys_a.data(), n_first}, {keys_b.data(), n_keys - n_first}},
+                   .values = {{values_a.data(), n_first}, {values_b.data(), n_keys - n_first}},
+                   .row_stride = row_stride,
+                   .head_dim = head_dim,
+                   .scale = 0.3F,
+                   .scores = scores.data(),
+                   .out = out.data()});
+  CHECK(scores.surroundings_intact());
+  CHECK(out.surroundings_intact());
+  return out.values();
+}
+
+struct Inputs {
+  Inputs(Generator& random, std::int64_t head_dim, std::int64_t n_keys, std::int64_t stride)
+      : query(uniform_vector(random, head_dim)),
+        keys(uniform_vector(random, (n_keys - 1) * stride + head_dim)),
+        values(uniform_vector(random, (n_keys - 1) * stride + head_dim)) {}
+  std::vector<float> query, keys, values;
+};
+
+TEST_CASE("attention has the scalar bits for any number of keys and any cut") {
+  for (const std::int64_t head_dim : {1, 8, 33, 64, 72, 128, 150, 256}) {
+    for (const std::int64_t n_keys : {1, 2, 15, 16, 17, 31, 32, 33, 65, 130}) {
+      Generator random(static_cast<std::uint64_t>(head_dim * 1000 + n_keys));
+      KALIBRI_SEED(random);
+      const std::int64_t stride = head_dim + random.below(40);
+      const Inputs in(random, head_dim, n_keys, stride);
+      const std::vector<float> expected = attend(scalar(), in.query, in.keys, in.values, stride, n_keys);
+      for (const KernelTable* table : tables_under_test()) {
+        for (const std::int64_t n_first : {std::int64_t{0}, random.below(n_keys), n_keys}) {
+          INFO(table->isa << ", head_dim " << head_dim << ", " << n_keys << " keys, cut after " << n_first);
+          CHECK(same_bits(attend(*table, in.query, in.keys, in.values, stride, n_first), expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("attention has the scalar bits where exponentials vanish and where scores are equal") {
+  Generator random(1);
+  KALIBRI_SEED(random);
+  Inputs in(random, 64, 70, 64);
+  for (float& value : in.query) value *= 300;  // scores spread over more than exp's whole range
+  const std::vector<float> zero_keys(in.keys.size(), 0.0F);
+  for (const KernelTable* table : tables_under_test()) {
+    INFO(table->isa);
+    CHECK(same_bits(attend(*table, in.query, in.keys, in.values, 64, 70),
+                    attend(scalar(), in.query, in.keys, in.values, 64, 70)));
+    CHECK(same_bits(attend(*table, in.query, zero_keys, in.values, 64, 70),
+                    attend(scalar(), in.query, zero_keys, in.values, 64, 70)));
+  }
+}
+
+TEST_CASE("the comparison of attention sees a key too few and two keys exchanged") {
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    Generator random(seed);
+    KALIBRI_SEED(random);
+    const Inputs in(random, 64, 40, 64);
+    const std::vector<float> right = attend(scalar(), in.query, in.keys, in.values, 64, 40);
+    Inputs fewer = in;
+    fewer.keys.erase(fewer.keys.begin(), fewer.keys.begin() + 64);
+    fewer.values.erase(fewer.values.begin(), fewer.values.begin() + 64);
+    CHECK(!same_bits(attend(scalar(), fewer.query, fewer.keys, fewer.values, 64, 39), right));
+    Inputs exchanged = in;
+    std::swap_ranges(exchanged.keys.begin(), exchanged.keys.begin() + 64, exchanged.keys.begin() + 640);
+    std::swap_ranges(exchanged.values.begin(), exchanged.values.begin() + 64, exchanged.values.begin() + 640);
+    CHECK(!same_bits(attend(scalar(), exchanged.query, exchanged.keys, exchanged.values, 64, 40), right));
+  }
+}
+
+}  // namespace
+}  // namespace kalibri::kernels
