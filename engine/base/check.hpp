@@ -16,8 +16,8 @@ class InternalError : public std::logic_error {
 
 }  // namespace kalibri
 
-#define KALIBRI_CHECK(condition, text)                                   \
-  do {                                                                   \
+#define KALIBRI_CHECK(condition, text)                                        \
+  do {                                                                        \
     if (!(condition)) throw kalibri::InternalError(__FILE__, __LINE__, text); \
   } while (false)
 

@@ -8,12 +8,12 @@
 namespace kalibri {
 
 enum class ErrorCode {
-  usage,       // a flag or an argument that cannot be used
-  file,        // a file that is missing, unreadable, unwritable, truncated
-  format,      // a file whose contents contradict themselves
-  config,      // config.json lacks a key or asks for something that is refused
-  tensor,      // a tensor is missing, of the wrong shape or dtype, or holds a NaN code
-  input,       // token ids, prompts and other data that do not fit the model
+  usage,   // a flag or an argument that cannot be used
+  file,    // a file that is missing, unreadable, unwritable, truncated
+  format,  // a file whose contents contradict themselves
+  config,  // config.json lacks a key or asks for something that is refused
+  tensor,  // a tensor is missing, of the wrong shape or dtype, or holds a NaN code
+  input,   // token ids, prompts and other data that do not fit the model
 };
 
 /// Text reads: where: what: found, expected and why; what to do.

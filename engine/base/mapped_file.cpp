@@ -1,13 +1,13 @@
 #include "engine/base/mapped_file.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "engine/base/error.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is refused, not waited for
   if (descriptor_ < 0) fail(path, std::string("cannot be opened: ") + std::strerror(errno));
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -57,6 +57,17 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(descriptor_, other.descriptor_);
   return *this;
+}
+
+void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ::ssize_t n_read = ::pread(descriptor_, out.data(), out.size(), static_cast<::off_t>(offset));
+    if (n_read < 0 && errno == EINTR) continue;
+    if (n_read < 0) fail(path_, std::string("cannot be read: ") + std::strerror(errno));
+    if (n_read == 0) fail(path_, "has become shorter while it was read");
+    offset += static_cast<std::uint64_t>(n_read);
+    out = out.subspan(static_cast<std::size_t>(n_read));
+  }
 }
 
 }  // namespace kalibri

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -19,6 +20,9 @@ class MappedFile {
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Copies the bytes from `offset` on into `out`, past the mapping: a fault there reads far ahead, which costs when
+  /// small pieces all over a file are wanted. Throws Error(file) for a read error and when the file has become shorter.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
   /// Descriptor of the open file, for reads that bypass the mapping.
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
