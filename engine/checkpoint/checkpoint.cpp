@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "engine/base/error.hpp"
 #include "engine/checkpoint/json.hpp"
+#include "engine/kernels/scalar_math.hpp"
 
 namespace kalibri::checkpoint {
 
@@ -18,32 +18,32 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr float kScaleFactor = 0x1p60F;  // kernels multiply scales by it before anything else
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 [[noreturn]] void fail(ErrorCode code, const fs::path& path, const std::string& text) {
   throw Error(code, fmt::format("{}: {}", path.string(), text));
 }
 
-[[noreturn]] void fail_tensor(const TensorView& tensor, std::string_view name, const std::string& text) {
-  fail(ErrorCode::tensor, tensor.file->path(), fmt::format("{}: {}", printable(name), text));
+Problem problem_in(const TensorView& tensor, std::string_view name, std::string text) {
+  return {tensor.file->path().filename().string(), std::string(name), std::move(text)};
 }
 
 /// What model.safetensors.index.json says.
 struct Index {
   fs::path path;
-  std::map<std::string, std::string> shard_of;  // tensor -> file name
+  nlohmann::json weight_map;  // tensor -> file name, a plain one
   std::optional<std::int64_t> total_size;
 };
 
 Index read_index(const fs::path& path) {
-  Index index{.path = path, .shard_of = {}, .total_size = {}};
+  Index index{.path = path, .weight_map = {}, .total_size = {}};
   const MappedFile file(path);
-  const nlohmann::json json = parse_json(file.bytes(), path);
+  nlohmann::json json = parse_json(file.bytes(), path);
   const auto weight_map = json.find("weight_map");
-  if (!json.is_object() || weight_map == json.end() || !weight_map->is_object()) {
-    fail(ErrorCode::format, path, "has no object 'weight_map'");
-  }
-  for (const auto& [tensor, value] : weight_map->items()) {
+  if (weight_map == json.end() || !weight_map->is_object()) fail(ErrorCode::format, path, "has no object 'weight_map'");
+  index.weight_map = std::move(*weight_map);
+  for (const auto& [tensor, value] : index.weight_map.items()) {
     if (!value.is_string()) fail(ErrorCode::format, path, fmt::format("{}: no file name", printable(tensor)));
     const auto& shard = value.get_ref<const std::string&>();
     if (shard.empty() || shard == "." || shard == ".." ||
@@ -52,7 +52,6 @@ Index read_index(const fs::path& path) {
            fmt::format("{}: '{}' is no plain file name (shards lie beside the index)", printable(tensor),
                        printable(shard)));
     }
-    index.shard_of.emplace(tensor, shard);
   }
   if (const auto metadata = json.find("metadata"); metadata != json.end() && metadata->is_object()) {
     const auto total = metadata->find("total_size");
@@ -99,15 +98,16 @@ std::set<std::string> find_shards(const fs::path& directory) {
 
 /// Both directions: what the index promises is there, and what is there is in the index.
 void check_index(const Index& index, const std::map<std::string_view, const TensorView*>& tensors) {
-  for (const auto& [name, shard] : index.shard_of) {
+  for (const auto& [name, value] : index.weight_map.items()) {
+    const auto& shard = value.get_ref<const std::string&>();
     const auto found = tensors.find(name);
-    if (found == tensors.end() || found->second->file->path().filename() != shard) {
+    if (found == tensors.end() || found->second->file->path().filename().native() != shard) {
       fail(ErrorCode::format, index.path.parent_path() / shard,
            fmt::format("has no tensor {}, which {} places there", printable(name), kIndexName));
     }
   }
   for (const auto& [name, tensor] : tensors) {
-    if (!index.shard_of.contains(std::string(name))) {
+    if (!index.weight_map.contains(name)) {
       fail(ErrorCode::format, tensor->file->path(), fmt::format("{}: not in {}", printable(name), kIndexName));
     }
   }
@@ -122,6 +122,8 @@ std::vector<float> copy_floats(const TensorView& tensor) {
   if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return values;
 }
+
+std::int64_t n_blocks(std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; }
 
 /// Position of the first NaN code (0x7f or 0xff), or -1.
 std::int64_t find_nan_code(std::span<const std::byte> codes) {
@@ -161,7 +163,8 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
   std::set<std::string> names;
   if (fs::exists(directory / kIndexName)) {
     index = read_index(directory / kIndexName);
-    for (const auto& [tensor, shard] : index->shard_of) {
+    for (const auto& [tensor, value] : index->weight_map.items()) {
+      const auto& shard = value.get_ref<const std::string&>();
       if (names.insert(shard).second && !fs::exists(directory / shard)) {
         fail(ErrorCode::file, directory / shard,
              fmt::format("missing, but {} places {} there; fetch the file", kIndexName, printable(tensor)));
@@ -197,71 +200,99 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 
 const TensorView& Checkpoint::require(std::string_view name, std::span<const std::int64_t> shape,
                                       std::string_view why) const {
-  const TensorView* tensor = find(name);
-  if (tensor == nullptr) {
-    fail(ErrorCode::tensor, directory_,
-         fmt::format("{}: missing, expected {} ({}); incomplete or another family: run 'kalibri inspect {}'", name,
-                     shape_text(shape), why, directory_.string()));
-  }
-  if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
-    fail_tensor(*tensor, name,
-                fmt::format("shape {}, expected {} ({}); damaged or another family: run 'kalibri inspect {}'",
-                            shape_text(tensor->shape), shape_text(shape), why, directory_.string()));
-  }
-  return *tensor;
+  throw_if(shape_problem(name, shape, why));
+  return *find(name);
 }
 
 kernels::MatrixView Checkpoint::matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
-                                       bool check_codes) const {
-  const TensorView& weight = require(name, std::array{n_rows, n_cols}, "from config.json");
+                                       bool check_values) const {
+  throw_if(matrix_problem(name, n_rows, n_cols, check_values));
+  const TensorView& weight = *find(name);
   kernels::MatrixView view{.n_rows = n_rows, .n_cols = n_cols, .data = weight.bytes.data()};
-  if (weight.dtype == Dtype::bf16 || weight.dtype == Dtype::f32) {
+  if (weight.dtype == Dtype::f8_e4m3) {
+    view.format = kernels::Format::e4m3_block;
+    view.scale_inv = scales(*find(scale_name(name)));
+  } else {
     view.format = weight.dtype == Dtype::bf16 ? kernels::Format::bf16 : kernels::Format::f32;
-    return view;
-  }
-  if (weight.dtype != Dtype::f8_e4m3) {
-    fail_tensor(weight, name, fmt::format("dtype {}, expected BF16, F32 or F8_E4M3", dtype_name(weight.dtype)));
-  }
-
-  const auto n_blocks = [](std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; };
-  const std::string name_of_scale = scale_name(name);
-  const TensorView& scale = require(name_of_scale, std::array{n_blocks(n_rows), n_blocks(n_cols)},
-                                    "one for each block of 128 x 128 of the F8_E4M3 weight");
-  if (scale.dtype != Dtype::f32) {
-    fail_tensor(scale, name_of_scale, fmt::format("dtype {}, expected F32", dtype_name(scale.dtype)));
-  }
-  const auto realigned = realigned_scales_.find(&scale);
-  view.format = kernels::Format::e4m3_block;
-  view.scale_inv = realigned != realigned_scales_.end() ? realigned->second.data()
-                                                        : reinterpret_cast<const float*>(scale.bytes.data());
-  for (std::int64_t i = 0; i < scale.n_elements(); ++i) {
-    if (!std::isfinite(view.scale_inv[i] * 0x1p60F)) {
-      fail_tensor(scale, name_of_scale,
-                  fmt::format("scale {} of block ({}, {}) is not finite or too large", view.scale_inv[i],
-                              i / n_blocks(n_cols), i % n_blocks(n_cols)));
-    }
-  }
-  if (check_codes) {
-    if (const std::int64_t at = find_nan_code(weight.bytes); at >= 0) {
-      fail_tensor(weight, name, fmt::format("NaN code at ({}, {}); the weights are damaged", at / n_cols, at % n_cols));
-    }
   }
   return view;
 }
 
 std::vector<float> Checkpoint::vector(std::string_view name, std::int64_t n) const {
-  const TensorView& tensor = require(name, std::array{n}, "from config.json");
+  throw_if(vector_problem(name, n));
+  const TensorView& tensor = *find(name);
   if (tensor.dtype == Dtype::f32) return copy_floats(tensor);
-  if (tensor.dtype != Dtype::bf16) {
-    fail_tensor(tensor, name, fmt::format("dtype {}, expected BF16 or F32", dtype_name(tensor.dtype)));
-  }
   std::vector<float> values(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, tensor.bytes.data() + 2 * i, sizeof bits);
-    values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+    values[i] = kernels::bf16_to_f32(bits);
   }
   return values;
+}
+
+std::optional<Problem> Checkpoint::shape_problem(std::string_view name, std::span<const std::int64_t> shape,
+                                                 std::string_view why) const {
+  const TensorView* tensor = find(name);
+  if (tensor == nullptr) {
+    return Problem{"", std::string(name), fmt::format("missing, expected {} ({})", shape_text(shape), why)};
+  }
+  if (std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) return {};
+  return problem_in(*tensor, name,
+                    fmt::format("shape {}, expected {} ({})", shape_text(tensor->shape), shape_text(shape), why));
+}
+
+std::optional<Problem> Checkpoint::vector_problem(std::string_view name, std::int64_t n) const {
+  if (auto problem = shape_problem(name, std::array{n}, "config.json")) return problem;
+  const TensorView& tensor = *find(name);
+  if (tensor.dtype == Dtype::bf16 || tensor.dtype == Dtype::f32) return {};
+  return problem_in(tensor, name, fmt::format("dtype {}, expected BF16 or F32", dtype_name(tensor.dtype)));
+}
+
+std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
+                                                  bool check_values) const {
+  if (auto problem = shape_problem(name, std::array{n_rows, n_cols}, "config.json")) return problem;
+  const TensorView& weight = *find(name);
+  if (weight.dtype == Dtype::bf16 || weight.dtype == Dtype::f32) return {};
+  if (weight.dtype != Dtype::f8_e4m3) {
+    return problem_in(weight, name, fmt::format("dtype {}, expected BF16, F32 or F8_E4M3", dtype_name(weight.dtype)));
+  }
+
+  const std::string name_of_scale = scale_name(name);
+  const std::int64_t n_col_blocks = n_blocks(n_cols);
+  if (auto problem = shape_problem(name_of_scale, std::array{n_blocks(n_rows), n_col_blocks},
+                                   "a scale for each 128 x 128 block of the F8_E4M3 weight")) {
+    return problem;
+  }
+  const TensorView& scale = *find(name_of_scale);
+  if (scale.dtype != Dtype::f32) {
+    return problem_in(scale, name_of_scale, fmt::format("dtype {}, expected F32", dtype_name(scale.dtype)));
+  }
+  if (!check_values) return {};
+  const std::span<const float> values(scales(scale), static_cast<std::size_t>(scale.n_elements()));
+  const auto bad = std::find_if(values.begin(), values.end(), [](float s) { return !std::isfinite(s * kScaleFactor); });
+  if (bad != values.end()) {
+    const std::int64_t at = bad - values.begin();
+    return problem_in(scale, name_of_scale,
+                      fmt::format("{} for block ({}, {}), expected a finite number below 2^68", *bad, at / n_col_blocks,
+                                  at % n_col_blocks));
+  }
+  const std::int64_t at = find_nan_code(weight.bytes);
+  if (at < 0) return {};
+  return problem_in(weight, name, fmt::format("NaN code at ({}, {}), expected numbers", at / n_cols, at % n_cols));
+}
+
+const float* Checkpoint::scales(const TensorView& tensor) const {
+  const auto realigned = realigned_scales_.find(&tensor);
+  return realigned != realigned_scales_.end() ? realigned->second.data()
+                                              : reinterpret_cast<const float*>(tensor.bytes.data());
+}
+
+void Checkpoint::throw_if(const std::optional<Problem>& problem) const {
+  if (!problem) return;
+  throw Error(ErrorCode::tensor,
+              fmt::format("{}{}{}: {}; incomplete, damaged or another family: run 'kalibri inspect {}'", problem->file,
+                          problem->file.empty() ? "" : ": ", problem->tensor, problem->text, directory_.string()));
 }
 
 }  // namespace kalibri::checkpoint

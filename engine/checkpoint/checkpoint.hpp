@@ -15,6 +15,13 @@
 
 namespace kalibri::checkpoint {
 
+/// Why a tensor cannot be used.
+struct Problem {
+  std::string file;  // name of the shard; empty when the tensor is in none
+  std::string tensor;
+  std::string text;  // found, expected and why
+};
+
 class Checkpoint {
  public:
   /// Opens DIR: model.safetensors.index.json's shards if it exists (every shard present, every name in the shard that
@@ -41,15 +48,25 @@ class Checkpoint {
                                           std::string_view why) const;
 
   /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, or f8_e4m3 with `…weight_scale_inv` (f32
-  /// [ceil(n_rows/128), ceil(n_cols/128)], finite also when multiplied by 2^60, as the kernels do). NaN codes are
-  /// refused when `check_codes` (a pass over the bytes). Throws Error(tensor).
+  /// [ceil(n_rows/128), ceil(n_cols/128)]). With `check_values` an FP8 matrix is read once and refused for a NaN code
+  /// and for a scale that is not finite, also when multiplied by 2^60 as the kernels do. Throws Error(tensor).
   [[nodiscard]] kernels::MatrixView matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
-                                           bool check_codes) const;
+                                           bool check_values) const;
 
   /// Vector `name` [n], bf16 or f32, widened to f32. Throws Error(tensor).
   [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t n) const;
 
+  /// What `matrix` and `vector` would throw for, if anything.
+  [[nodiscard]] std::optional<Problem> matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
+                                                      bool check_values) const;
+  [[nodiscard]] std::optional<Problem> vector_problem(std::string_view name, std::int64_t n) const;
+
  private:
+  [[nodiscard]] std::optional<Problem> shape_problem(std::string_view name, std::span<const std::int64_t> shape,
+                                                     std::string_view why) const;
+  [[nodiscard]] const float* scales(const TensorView& tensor) const;
+  void throw_if(const std::optional<Problem>& problem) const;
+
   std::filesystem::path directory_;
   nlohmann::json config_;
   std::string config_bytes_;

@@ -21,7 +21,9 @@ std::string shown(const nlohmann::json& value) {
 
 ConfigReader::ConfigReader(const nlohmann::json& object, std::string where, std::string prefix)
     : object_(object), where_(std::move(where)), prefix_(std::move(prefix)) {
-  if (!object_.is_object()) throw Error(ErrorCode::config, fmt::format("{}: {}is no object", where_, prefix_));
+  if (object_.is_object()) return;
+  const std::string name = prefix_.substr(0, prefix_.find_last_of('.'));
+  throw Error(ErrorCode::config, fmt::format("{}: {}{}is no object", where_, name, name.empty() ? "" : ": "));
 }
 
 void ConfigReader::fail(std::string_view key, std::string_view text) const {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <memory>
 
 #include "engine/base/check.hpp"
@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = 65536;
 constexpr std::uint64_t kBlocks = 1024;
+constexpr std::uint64_t kReadBytes = 1 << 20;
 
 class Sha256 {
  public:
@@ -37,6 +38,17 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
+void add_range(Sha256& sha, const SafetensorsFile& shard, std::uint64_t offset, std::uint64_t n_bytes) {
+  std::vector<std::byte> buffer(std::min(n_bytes, kReadBytes));
+  while (n_bytes > 0) {
+    const std::span<std::byte> part(buffer.data(), std::min(n_bytes, kReadBytes));
+    shard.file().read(offset, part);
+    sha.add(part.data(), part.size());
+    offset += part.size();
+    n_bytes -= part.size();
+  }
+}
+
 }  // namespace
 
 std::string fingerprint(const Checkpoint& checkpoint, bool full) {
@@ -50,13 +62,14 @@ std::string fingerprint(const Checkpoint& checkpoint, bool full) {
     sha.add(size.data(), size.size());
     sha.add(shard.header().data(), shard.header().size());
 
-    const std::span<const std::byte> data = shard.data();
-    if (full || data.size() <= kBlocks * kBlockBytes) {
-      sha.add(data.data(), data.size());
-      continue;
-    }
-    for (std::uint64_t i = 0; i < kBlocks; ++i) {
-      sha.add(data.data() + i * (data.size() - kBlockBytes) / (kBlocks - 1), kBlockBytes);
+    const std::uint64_t n_data = shard.data().size();
+    const std::uint64_t data_begin = shard.bytes().size() - n_data;
+    if (full || n_data <= kBlocks * kBlockBytes) {
+      add_range(sha, shard, data_begin, n_data);
+    } else {
+      for (std::uint64_t i = 0; i < kBlocks; ++i) {
+        add_range(sha, shard, data_begin + i * (n_data - kBlockBytes) / (kBlocks - 1), kBlockBytes);
+      }
     }
   }
   return sha.hex();

@@ -237,20 +237,22 @@ void check_layout(const SafetensorsFile::TensorMap& tensors, std::int64_t data_b
            std::pair(b->second.file_offset, b->second.bytes.size());
   });
   std::int64_t next = data_begin;
-  std::string before = "the header";
+  const SafetensorsFile::TensorMap::value_type* before = nullptr;
+  const auto name_before = [&] { return before == nullptr ? "the header" : printable(before->first); };
   for (const auto* entry : order) {
     const std::int64_t begin = entry->second.file_offset;
     if (begin != next) {
-      const std::string rule = begin < next ? fmt::format("overlaps {} by {} bytes", before, next - begin)
-                                            : fmt::format("begins {} bytes after the end of {}", begin - next, before);
+      const std::string rule = begin < next
+                                   ? fmt::format("overlaps {} by {} bytes", name_before(), next - begin)
+                                   : fmt::format("begins {} bytes after the end of {}", begin - next, name_before());
       throw Error(ErrorCode::format, fmt::format("{}: {}: {}", where, printable(entry->first), rule));
     }
     next = begin + static_cast<std::int64_t>(entry->second.bytes.size());
-    before = printable(entry->first);
+    before = entry;
   }
   if (next != data_end) {
-    throw Error(ErrorCode::format,
-                fmt::format("{}: {} bytes after the end of {} belong to no tensor", where, data_end - next, before));
+    throw Error(ErrorCode::format, fmt::format("{}: {} bytes after the end of {} belong to no tensor", where,
+                                               data_end - next, name_before()));
   }
 }
 

@@ -74,6 +74,7 @@ class SafetensorsFile {
 
   [[nodiscard]] const TensorMap& tensors() const { return tensors_; }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  [[nodiscard]] const MappedFile& file() const { return *file_; }
   [[nodiscard]] const std::filesystem::path& path() const { return file_->path(); }
   /// The JSON header as it stands in the file, padding included.
   [[nodiscard]] std::span<const std::byte> header() const { return header_; }
