@@ -9,6 +9,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/cli/dump_command.hpp"
+#include "engine/cli/inspect.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "oracle/dump/error.hpp"
@@ -50,6 +51,18 @@ void add_dump(CLI::App& app, Command& chosen) {
       [&chosen, options] { chosen = [options] { return kalibri::cli::dump_command(*options, std::cout); }; });
 }
 
+void add_inspect(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::InspectOptions>();
+  CLI::App& command = add_command(app, "inspect", "Show what a checkpoint holds, and whether it is whole",
+                                  "kalibri inspect CHECKPOINT --json");
+  command.add_option("DIR", options->directory, "Checkpoint directory")->required();
+  command.add_flag("--json", options->json, "Write JSON, with every problem");
+  command.add_flag("--full-fingerprint", options->full_fingerprint,
+                   "Read every byte: for the fingerprint, and to look for FP8 values that are not finite");
+  command.callback(
+      [&chosen, options] { chosen = [options] { return kalibri::cli::inspect_command(*options, std::cout); }; });
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Kalibri runs mixture-of-experts language models and proves that they are computed right.", "kalibri");
   app.require_subcommand(1);
@@ -61,6 +74,7 @@ int run(int argc, char** argv) {
   std::string mutant;
   app.add_option("--mutant", mutant, "The deliberate defect to switch on");
 #endif
+  add_inspect(app, chosen);
   add_dump(app, chosen);
   try {
     app.parse(argc, argv);
