@@ -1,0 +1,118 @@
+// The scripts a person runs, and what must not be committed.
+#include <unistd.h>
+
+#include <sstream>
+
+#include "ci/tests/include_rules.hpp"
+#include "fixtures/catch.hpp"
+#include "fixtures/run_program.hpp"
+#include "fixtures/safetensors_writer.hpp"
+#include "fixtures/temp_directory.hpp"
+
+namespace kalibri::ci {
+namespace {
+
+namespace fs = std::filesystem;
+using fixtures::TempDirectory;
+
+const fs::path kSource = KALIBRI_SOURCE_DIR;
+
+/// ci/setup on a machine where only `missing` (or nothing, when empty) is not installed. Its commands are ours: they
+/// write what they are asked to do.
+fixtures::RunResult run_setup(const TempDirectory& machine, const std::string& missing) {
+  const fs::path log = machine.path() / "log";
+  const auto command = [&](const std::string& name, const std::string& text) {
+    fixtures::write_file(machine.path() / name, "#!/bin/sh\n" + text + "\n");
+    fs::permissions(machine.path() / name, fs::perms::owner_all);
+  };
+  fixtures::write_file(log, "");
+  command("dpkg-query", "if [ \"$3\" = '" + missing + "' ]; then exit 1; fi; echo installed");
+  command("apt-get", "echo \"apt-get $*\" >> '" + log.string() + "'");
+  command("sudo", "exec \"$@\"");
+  fixtures::RunOptions options;
+  options.environment = {{"PATH", machine.path().string() + ":/usr/bin:/bin"}};
+  options.working_directory = "/";
+  return fixtures::run_program(kSource / "ci" / "setup", {}, options);
+}
+
+TEST_CASE("ci/setup does nothing when every package is there") {
+  const TempDirectory machine;
+  const auto result = run_setup(machine, "");
+  CHECK(result.exit_status == 0);
+  CHECK(result.out.empty());
+  CHECK(fixtures::read_file(machine.path() / "log").empty());
+}
+
+TEST_CASE("ci/setup installs the package that is missing and no other, after one update") {
+  const TempDirectory machine;
+  const auto result = run_setup(machine, "ninja-build");
+  CHECK(result.exit_status == 0);
+  CHECK(fixtures::read_file(machine.path() / "log") ==
+        "apt-get update\napt-get install --yes --no-install-recommends ninja-build\n");
+}
+
+TEST_CASE("every script of the project can be run and stops at its first error") {
+  int n_scripts = 0;
+  for (const fs::path& folder : {kSource / "ci", kSource / ".ci"}) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (!entry.is_regular_file() || entry.path().has_extension()) continue;
+      ++n_scripts;
+      CAPTURE(entry.path());
+      CHECK(::access(entry.path().c_str(), X_OK) == 0);
+      CHECK(fixtures::run_program("/bin/bash", {"-n", entry.path().string()}).exit_status == 0);
+      const std::string text = fixtures::read_file(entry.path());
+      CHECK(text.starts_with("#!/bin/bash\n"));
+      CHECK((text.find("\nset -euo pipefail\n") != std::string::npos || text.find("\nexec ") != std::string::npos));
+    }
+  }
+  CHECK(n_scripts >= 6);
+}
+
+/// Lines of `text` that name a place of one machine: somebody's home, or where this very copy of the source lies.
+std::vector<std::string> machine_paths(const std::string& text, const fs::path& source) {
+  std::vector<std::string> places = {source.string()};
+  for (const char* const home : {"home", "root", "Users"}) places.push_back(std::string("/") + home + "/");
+  const fs::path parent = source.parent_path();
+  if (parent != "/" && parent != fs::temp_directory_path()) places.push_back(parent.string() + "/");
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    for (const std::string& place : places) {
+      const std::size_t at = line.find(place);
+      if (at == std::string::npos) continue;
+      const bool begins_a_path =
+          at == 0 || std::string_view(" \t\"'(=:,`").find(line[at - 1]) != std::string_view::npos;
+      if (begins_a_path) found.push_back(line);
+    }
+  }
+  return found;
+}
+
+TEST_CASE("nothing in the project names a path of one machine") {
+  int n_files = 0;
+  std::vector<fs::path> files = {kSource / "CMakeLists.txt", kSource / "README.md"};
+  for (const char* folder : {"ci", "engine", "fixtures", "oracle", "reference", "reports"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kSource / folder)) {
+      if (entry.is_regular_file() && entry.path().extension() != ".safetensors") files.push_back(entry.path());
+    }
+  }
+  for (const fs::path& file : files) {
+    ++n_files;
+    CAPTURE(file);
+    CHECK(machine_paths(fixtures::read_file(file), kSource) == std::vector<std::string>{});
+  }
+  CHECK(n_files > 150);
+}
+
+TEST_CASE("a path of one machine is seen, and a path like it is not") {
+  const auto is_seen = [](const std::string& line) { return !machine_paths(line, "/data/kalibri").empty(); };
+  const std::string home = std::string("/") + "home/";
+  CHECK(is_seen("model = \"" + home + "ada/models\""));
+  CHECK(is_seen("see /data/kalibri/README.md"));
+  CHECK(is_seen("see /data/models"));
+  CHECK_FALSE(is_seen("build/data/models"));
+  CHECK_FALSE(is_seen("kalibri verify /tmp/wide"));
+}
+
+}  // namespace
+}  // namespace kalibri::ci
