@@ -9,13 +9,13 @@ namespace kalibri::kernels {
 namespace {
 
 /// scores[i] = dot32(query, key i) * scale for one run of keys.
-KALIBRI_INLINE void score_keys(const AttentionHead& head, const RowSpan& keys, float* scores) {
+KALIBRI_INLINE void score_keys(const AttentionHead& head, const KeyRun& run, float* scores) {
   const Vector scale = splat(head.scale);
   Vector folded[kWidth];
   KALIBRI_UNROLL for (int k = 0; k < kWidth; ++k) folded[k] = zero();
-  for (std::int64_t i = 0; i < keys.n_rows; i += kWidth) {
-    const std::int64_t n = min(kWidth, keys.n_rows - i);
-    const float* key = keys.data + i * head.row_stride;
+  for (std::int64_t i = 0; i < run.n_rows; i += kWidth) {
+    const std::int64_t n = min(kWidth, run.n_rows - i);
+    const float* key = run.keys + i * head.row_stride;
     for (std::int64_t k = 0; k < n; ++k, key += head.row_stride) {
       folded[k] = fold(dot_lanes(head.query, key, head.head_dim).v);
     }
@@ -57,10 +57,9 @@ KALIBRI_INLINE void weighted_values(const AttentionHead& head, std::int64_t d, V
   Vector sums[std::size_t{kBlock}];
   KALIBRI_UNROLL for (int k = 0; k < kBlock; ++k) sums[k] = zero();
   const float* p = head.scores;
-  for (const RowSpan& values : head.values) {
-    if (values.n_rows == 0) continue;
-    const float* value = values.data + d;
-    for (std::int64_t i = 0; i < values.n_rows; ++i, value += head.row_stride) {
+  for (const KeyRun* run = head.runs; run != head.runs + head.n_runs; ++run) {
+    const float* value = run->values + d;
+    for (std::int64_t i = 0; i < run->n_rows; ++i, value += head.row_stride) {
       const Vector weight = splat(*p++);
       KALIBRI_UNROLL for (int k = 0; k < kBlock; ++k) sums[k] = fma(weight, load(value + k * kWidth), sums[k]);
     }
@@ -73,10 +72,9 @@ KALIBRI_INLINE void weighted_last_values(const AttentionHead& head, std::int64_t
   const std::int64_t n = head.head_dim - d;
   Vector sums = zero();
   const float* p = head.scores;
-  for (const RowSpan& values : head.values) {
-    if (values.n_rows == 0) continue;
-    const float* value = values.data + d;
-    for (std::int64_t i = 0; i < values.n_rows; ++i, value += head.row_stride) {
+  for (const KeyRun* run = head.runs; run != head.runs + head.n_runs; ++run) {
+    const float* value = run->values + d;
+    for (std::int64_t i = 0; i < run->n_rows; ++i, value += head.row_stride) {
       sums = fma(splat(*p++), load_first(value, n), sums);
     }
   }
@@ -84,9 +82,11 @@ KALIBRI_INLINE void weighted_last_values(const AttentionHead& head, std::int64_t
 }
 
 void attention(const AttentionHead& head) {
-  score_keys(head, head.keys[0], head.scores);
-  score_keys(head, head.keys[1], head.scores + head.keys[0].n_rows);
-  const std::int64_t n_keys = head.keys[0].n_rows + head.keys[1].n_rows;
+  std::int64_t n_keys = 0;
+  for (const KeyRun* run = head.runs; run != head.runs + head.n_runs; ++run) {
+    score_keys(head, *run, head.scores + n_keys);
+    n_keys += run->n_rows;
+  }
   const Vector largest = splat(largest_of(head.scores, n_keys));
   map(
       n_keys, head.scores, [largest](Vector score) { return exp(sub(score, largest)); }, head.scores);

@@ -50,10 +50,13 @@ void decode_row(const MatrixView& w, std::int64_t row, float* out) {
       const std::int64_t blocks_per_row = (w.n_cols + kFp8Block - 1) / kFp8Block;
       const std::int64_t n_block_rows = (w.n_rows + kFp8Block - 1) / kFp8Block;
       const std::int64_t block = KALIBRI_MUTATE(kFp8Block, "fp8_block_64", kFp8Block / 2);
-      const std::int64_t block_row = KALIBRI_MUTATE(row / block, "fp8_scale_row0_only", 0) % n_block_rows;
+      std::int64_t block_row = KALIBRI_MUTATE(row / block, "fp8_scale_row0_only", 0) % n_block_rows;
+      block_row = KALIBRI_MUTATE(block_row, "fp8_scale_first_block", 0);
       const float* scales = w.scale_inv + block_row * blocks_per_row;
       for (std::int64_t j = 0; j < w.n_cols; ++j) {
-        out[j] = decode_e4m3(bytes[j], scales[KALIBRI_MUTATE(j / block, "fp8_scale_col0_only", 0) % blocks_per_row]);
+        std::int64_t block_col = KALIBRI_MUTATE(j / block, "fp8_scale_col0_only", 0) % blocks_per_row;
+        block_col = KALIBRI_MUTATE(block_col, "fp8_scale_first_block", 0);
+        out[j] = decode_e4m3(bytes[j], scales[block_col]);
       }
       return;
     }

@@ -84,5 +84,52 @@ void axpy(float a, const float* x, std::int64_t n, float* y) {
       n, y, [factor = splat(a)](Vector sum, Vector term) { return fma(factor, term, sum); }, y, x);
 }
 
+void silu(const float* x, std::int64_t n, float* y) {
+  map(
+      n, y, [](Vector value) { return mul(value, sigmoid(value)); }, x);
+}
+
+void scale(float a, const float* x, std::int64_t n, float* y) {
+  map(
+      n, y, [factor = splat(a)](Vector value) { return mul(factor, value); }, x);
+}
+
+void multiply(const float* x, std::int64_t n, float* y) {
+  map(
+      n, y, [](Vector product, Vector factor) { return mul(product, factor); }, y, x);
+}
+
+void multiply_add(const float* a, const float* b, std::int64_t n, float* y) {
+  map(
+      n, y, [](Vector sum, Vector u, Vector v) { return fma(u, v, sum); }, y, a, b);
+}
+
+/// y_i = finish(convolution at i).
+template <class F>
+KALIBRI_INLINE void convolve(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n,
+                             float* y, F finish) {
+  std::int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    Vector total = zero();
+    for (std::int64_t j = 0; j < n_taps; ++j) total = fma(load(weights + j * n + i), load(rows[j] + i), total);
+    store(y + i, finish(total));
+  }
+  if (i < n) {
+    Vector total = zero();
+    for (std::int64_t j = 0; j < n_taps; ++j) {
+      total = fma(load_first(weights + j * n + i, n - i), load_first(rows[j] + i, n - i), total);
+    }
+    store_first(y + i, finish(total), n - i);
+  }
+}
+
+void conv(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n, float* y) {
+  convolve(rows, weights, n_taps, n, y, [](Vector value) { return value; });
+}
+
+void conv_silu(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n, float* y) {
+  convolve(rows, weights, n_taps, n, y, [](Vector value) { return mul(value, sigmoid(value)); });
+}
+
 }  // namespace
 }  // namespace kalibri::kernels

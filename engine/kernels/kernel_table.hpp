@@ -26,24 +26,47 @@ struct Activations {
   std::int64_t n_cols = 0;
 };
 
-/// One contiguous run of cached rows: row i at data + i * row_stride (floats).
-struct RowSpan {
-  const float* data = nullptr;
+/// Cached keys and values of consecutive positions: row i at keys + i * row_stride floats.
+struct KeyRun {
+  const float* keys = nullptr;
+  const float* values = nullptr;
   std::int64_t n_rows = 0;
 };
 
-/// One query head against the keys that it sees, oldest first. Keys and values come in up to two runs (a ring that has
-/// wrapped), the same split for both.
+/// One query head against the keys that it sees, oldest first: runs of rising position (one, two for a ring that has
+/// wrapped, many for sparse attention).
 struct AttentionHead {
   const float* query = nullptr;  // [head_dim]
-  RowSpan keys[2];
-  RowSpan values[2];
+  const KeyRun* runs = nullptr;
+  std::int64_t n_runs = 0;
   std::int64_t row_stride = 0;  // floats from one cached row to the next, for keys and values
   std::int64_t head_dim = 0;
   float scale = 1.0F;       // score = dot32(query, key) * scale
   float* scores = nullptr;  // scratch [n_keys]
   float* out = nullptr;     // [head_dim]; may not alias anything
 };
+
+/// Columns [0, n_columns) of one head's delta-rule state, over n_tokens tokens. Token t's q, k [dk] and v [n_columns]
+/// lie at q + t * qkv_stride and so on; alpha and beta at [t * gate_stride]; state row i at state + i * state_stride.
+struct DeltaTile {
+  std::int64_t n_tokens = 0;
+  std::int64_t dk = 0;
+  std::int64_t n_columns = 0;
+  const float* q = nullptr;
+  const float* k = nullptr;
+  const float* v = nullptr;
+  std::int64_t qkv_stride = 0;
+  const float* alpha = nullptr;
+  const float* beta = nullptr;
+  std::int64_t gate_stride = 0;
+  float* state = nullptr;
+  std::int64_t state_stride = 0;
+  float* out = nullptr;  // [n_columns] at out + t * out_stride
+  std::int64_t out_stride = 0;
+};
+
+/// The longest convolution: taps of conv and conv_silu.
+inline constexpr std::int64_t kMaxConvTaps = 16;
 
 /// Pointers need no alignment beyond their type's (MatrixView::data none at all); 64 bytes are fastest.
 struct KernelTable {
@@ -88,6 +111,30 @@ struct KernelTable {
 
   /// y_i = fma(a, x_i, y_i).
   void (*axpy)(float a, const float* x, std::int64_t n, float* y);
+
+  /// y_i = x_i * sigmoid(x_i). y may be x.
+  void (*silu)(const float* x, std::int64_t n, float* y);
+
+  /// y_i = a * x_i. y may be x.
+  void (*scale)(float a, const float* x, std::int64_t n, float* y);
+
+  /// y_i = y_i * x_i.
+  void (*multiply)(const float* x, std::int64_t n, float* y);
+
+  /// y_i = fma(a_i, b_i, y_i).
+  void (*multiply_add)(const float* a, const float* b, std::int64_t n, float* y);
+
+  /// y_i = running sum over taps j, rising from +0, of fma(weights[j, i], rows[j][i], sum); weights [n_taps, n]. y may
+  /// not be one of the rows. n_taps <= kMaxConvTaps.
+  void (*conv)(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n, float* y);
+
+  /// silu of conv.
+  void (*conv_silu)(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n, float* y);
+
+  /// The gated delta rule, token by token, for each column c of the tile: for i rising from 0: S_i = alpha * S_i and
+  /// p = fma(k_i, S_i, p) from +0; then d = beta * (v_c - p); for i rising: S_i = fma(k_i, d, S_i) and
+  /// o = fma(q_i, S_i, o) from +0; out_c = o. Source: spec/qwen4-exp.md 3.2.6.
+  void (*delta_rule)(const DeltaTile& tile);
 
   /// softmax(q K^T * scale) V for one head: maximum first; then p_i = exp(score_i - max); the denominator is 32 sums,
   /// p_i goes to sum i mod 32, combined by the tree; out_d = (running sum over keys, oldest first, of fma(p_i, v_id,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/kernels/attention-inl.hpp"
+#include "engine/kernels/delta-inl.hpp"
 #include "engine/kernels/elementwise-inl.hpp"
 #include "engine/kernels/matmul-inl.hpp"
 
@@ -25,6 +26,13 @@ constexpr KernelTable vector_kernels(const char* isa) {
       .sigmoid = sigmoid,
       .add = add,
       .axpy = axpy,
+      .silu = silu,
+      .scale = scale,
+      .multiply = multiply,
+      .multiply_add = multiply_add,
+      .conv = conv,
+      .conv_silu = conv_silu,
+      .delta_rule = delta_rule,
       .attention = attention,
   };
 }

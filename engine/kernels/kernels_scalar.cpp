@@ -116,14 +116,67 @@ void axpy(float a, const float* x, std::int64_t n, float* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = std::fma(a, x[i], y[i]);
 }
 
+void silu(const float* x, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * sigmoid_f32(x[i]);
+}
+
+void scale(float a, const float* x, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = a * x[i];
+}
+
+void multiply(const float* x, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = y[i] * x[i];
+}
+
+void multiply_add(const float* a, const float* b, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = std::fma(a[i], b[i], y[i]);
+}
+
+void conv(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n, float* y) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    float sum = 0;
+    for (std::int64_t j = 0; j < n_taps; ++j) sum = std::fma(weights[j * n + i], rows[j][i], sum);
+    y[i] = sum;
+  }
+}
+
+void conv_silu(const float* const* rows, const float* weights, std::int64_t n_taps, std::int64_t n, float* y) {
+  conv(rows, weights, n_taps, n, y);
+  silu(y, n, y);
+}
+
+void delta_rule(const DeltaTile& tile) {
+  for (std::int64_t t = 0; t < tile.n_tokens; ++t) {
+    const float* q = tile.q + t * tile.qkv_stride;
+    const float* k = tile.k + t * tile.qkv_stride;
+    const float alpha = tile.alpha[t * tile.gate_stride];
+    const float beta = tile.beta[t * tile.gate_stride];
+    for (std::int64_t c = 0; c < tile.n_columns; ++c) {
+      float* s = tile.state + c;
+      float p = 0;
+      for (std::int64_t i = 0; i < tile.dk; ++i) {
+        s[i * tile.state_stride] *= alpha;
+        p = std::fma(k[i], s[i * tile.state_stride], p);
+      }
+      const float d = beta * (tile.v[t * tile.qkv_stride + c] - p);
+      float o = 0;
+      for (std::int64_t i = 0; i < tile.dk; ++i) {
+        s[i * tile.state_stride] = std::fma(k[i], d, s[i * tile.state_stride]);
+        o = std::fma(q[i], s[i * tile.state_stride], o);
+      }
+      tile.out[t * tile.out_stride + c] = o;
+    }
+  }
+}
+
 void attention(const AttentionHead& head) {
-  const std::int64_t n_keys = head.keys[0].n_rows + head.keys[1].n_rows;
-  const auto row = [&head](const RowSpan* spans, std::int64_t i) {
-    const std::int64_t n_first = spans[0].n_rows;
-    return i < n_first ? spans[0].data + i * head.row_stride : spans[1].data + (i - n_first) * head.row_stride;
-  };
   float* p = head.scores;
-  for (std::int64_t i = 0; i < n_keys; ++i) p[i] = dot(head.query, row(head.keys, i), head.head_dim) * head.scale;
+  std::int64_t n_keys = 0;
+  for (std::int64_t run = 0; run < head.n_runs; ++run) {
+    for (std::int64_t i = 0; i < head.runs[run].n_rows; ++i) {
+      p[n_keys++] = dot(head.query, head.runs[run].keys + i * head.row_stride, head.head_dim) * head.scale;
+    }
+  }
   const float largest = *std::max_element(p, p + n_keys);
 
   float sums[kLanes] = {};
@@ -135,7 +188,12 @@ void attention(const AttentionHead& head) {
 
   for (std::int64_t d = 0; d < head.head_dim; ++d) {
     float sum = 0;
-    for (std::int64_t i = 0; i < n_keys; ++i) sum = std::fma(p[i], row(head.values, i)[d], sum);
+    const float* weight = p;
+    for (std::int64_t run = 0; run < head.n_runs; ++run) {
+      for (std::int64_t i = 0; i < head.runs[run].n_rows; ++i) {
+        sum = std::fma(*weight++, head.runs[run].values[i * head.row_stride + d], sum);
+      }
+    }
     head.out[d] = sum / denominator;
   }
 }
@@ -155,6 +213,13 @@ const KernelTable kScalarKernels = {
     .sigmoid = sigmoid,
     .add = add,
     .axpy = axpy,
+    .silu = silu,
+    .scale = scale,
+    .multiply = multiply,
+    .multiply_add = multiply_add,
+    .conv = conv,
+    .conv_silu = conv_silu,
+    .delta_rule = delta_rule,
     .attention = attention,
 };
 

@@ -25,4 +25,10 @@ struct MatrixView {
   const float* scale_inv = nullptr;
 };
 
+/// Rows [first, first + n) of an f32 or bf16 matrix, in place.
+inline MatrixView rows_of(const MatrixView& w, std::int64_t first, std::int64_t n) {
+  const std::int64_t element_bytes = w.format == Format::bf16 ? 2 : 4;
+  return {w.format, n, w.n_cols, static_cast<const char*>(w.data) + first * w.n_cols * element_bytes, nullptr};
+}
+
 }  // namespace kalibri::kernels

@@ -101,6 +101,15 @@ void sincos_f32(double angle, float* cosine, float* sine) {
   }
 }
 
+float softplus_f32(float x) {
+  if (!(x <= 20.0F)) return x;  // ln(1 + exp(x)) rounds to x from here on; NaN is kept
+  if (x < -50.0F) return exp_f32(x);
+  const double e = exp_f64(static_cast<double>(x));
+  if (e < 1e-4)
+    return static_cast<float>(e * (1 - e * (0.5 - e * (1.0 / 3 - e * 0.25))));  // ln(1 + e), where 1 + e rounds
+  return static_cast<float>(log_f64(1 + e));
+}
+
 double pow_f64(double base, double exponent) { return exp_f64(exponent * log_f64(base)); }
 
 float bf16_to_f32(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }

@@ -14,6 +14,9 @@ float exp_f32(float x);
 /// 1 / (1 + exp(-x)), at most 3.5 ulps from the exact value in the normal range.
 float sigmoid_f32(float x);
 
+/// ln(1 + exp(x)), as x above 20: at most 1 ulp from the exact value in the normal range.
+float softplus_f32(float x);
+
 /// Cosine and sine of an angle in radians, |angle| <= 2^31; the argument is reduced in f64; correctly rounded to f32 in
 /// all but rare cases (error below 0.501 ulp).
 void sincos_f32(double angle, float* cosine, float* sine);

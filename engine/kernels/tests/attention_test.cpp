@@ -17,9 +17,10 @@ std::vector<float> attend(const KernelTable& table, const std::vector<float>& qu
   const Guarded<float> keys_a(first(keys), 0), keys_b(rest(keys), 0);
   const Guarded<float> values_a(first(values), 0), values_b(rest(values), 0);
   const Guarded<float> guarded_query(query, 1), scores(n_keys, 1), out(head_dim, 1);
+  const KeyRun runs[] = {{keys_a.data(), values_a.data(), n_first}, {keys_b.data(), values_b.data(), n_keys - n_first}};
   table.attention({.query = guarded_query.data(),
-                   .keys = {{keys_a.data(), n_first}, {keys_b.data(), n_keys - n_first}},
-                   .values = {{values_a.data(), n_first}, {values_b.data(), n_keys - n_first}},
+                   .runs = runs,
+                   .n_runs = 2,
                    .row_stride = row_stride,
                    .head_dim = head_dim,
                    .scale = 0.3F,
@@ -53,6 +54,34 @@ TEST_CASE("attention has the scalar bits for any number of keys and any cut") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("attention over many short runs has the bits of one run with the same keys") {
+  Generator random(3);
+  KALIBRI_SEED(random);
+  const Inputs in(random, 64, 131, 64);
+  const std::vector<float> expected = attend(scalar(), in.query, in.keys, in.values, 64, 131);
+  std::vector<KeyRun> runs;
+  for (std::int64_t first = 0; first < 131; first += 4) {
+    runs.push_back(
+        {in.keys.data() + first * 64, in.values.data() + first * 64, std::min<std::int64_t>(4, 131 - first)});
+  }
+  std::vector<float> scores(131);
+  std::vector<float> out(64);
+  std::vector<const KernelTable*> tables = tables_under_test();
+  tables.push_back(&scalar());
+  for (const KernelTable* table : tables) {
+    INFO(table->isa);
+    table->attention({.query = in.query.data(),
+                      .runs = runs.data(),
+                      .n_runs = static_cast<std::int64_t>(runs.size()),
+                      .row_stride = 64,
+                      .head_dim = 64,
+                      .scale = 0.3F,
+                      .scores = scores.data(),
+                      .out = out.data()});
+    CHECK(same_bits(out, expected));
   }
 }
 

@@ -117,5 +117,49 @@ TEST_CASE("the comparison of bits sees one bit, a sign of zero and a missing NaN
   CHECK(same_bits(Values{nan}, Values{-nan}));
 }
 
+TEST_CASE("silu, scale, multiply and multiply_add have the scalar bits") {
+  check_lengths(
+      1, [](const KernelTable& table, const std::vector<float*>& in, std::int64_t n) { table.silu(in[0], n, in[0]); });
+  check_lengths(1, [](const KernelTable& table, const std::vector<float*>& in, std::int64_t n) {
+    table.scale(0.7F, in[0], n, in[0]);
+  });
+  check_lengths(2, [](const KernelTable& table, const std::vector<float*>& in, std::int64_t n) {
+    table.multiply(in[1], n, in[0]);
+  });
+  check_lengths(3, [](const KernelTable& table, const std::vector<float*>& in, std::int64_t n) {
+    table.multiply_add(in[1], in[2], n, in[0]);
+  });
+}
+
+TEST_CASE("conv and conv_silu have the scalar bits for any number of taps") {
+  for (const std::int64_t n_taps : {1, 2, 4, 16}) {
+    for (const std::int64_t n : kLengths) {
+      Generator random(static_cast<std::uint64_t>(100 * n + n_taps));
+      KALIBRI_SEED(random);
+      std::vector<Values> inputs(1, Values(static_cast<std::size_t>(n), 1.0F));
+      inputs.push_back(uniform_vector(random, n_taps * n));
+      for (std::int64_t j = 0; j < n_taps; ++j) inputs.push_back(uniform_vector(random, n));
+      check_in_place(inputs, [=](const KernelTable& table, const std::vector<float*>& in) {
+        const std::vector<const float*> rows(in.begin() + 2, in.end());
+        table.conv(rows.data(), in[1], n_taps, n, in[0]);
+      });
+      check_in_place(inputs, [=](const KernelTable& table, const std::vector<float*>& in) {
+        const std::vector<const float*> rows(in.begin() + 2, in.end());
+        table.conv_silu(rows.data(), in[1], n_taps, n, in[0]);
+      });
+    }
+  }
+}
+
+TEST_CASE("A convolution worked out by hand: taps rise, the last one meets the newest row") {
+  const float rows[3][2] = {{1, 10}, {2, 20}, {3, 30}};
+  const float* pointers[] = {rows[0], rows[1], rows[2]};
+  const float weights[] = {100, 0, 10, 0, 1, 2};  // [3 taps, 2 channels]
+  float y[2];
+  scalar().conv(pointers, weights, 3, 2, y);
+  CHECK(y[0] == 123.0F);
+  CHECK(y[1] == 60.0F);
+}
+
 }  // namespace
 }  // namespace kalibri::kernels

@@ -145,9 +145,10 @@ TEST_CASE("attention is softmax(q K' scale) V in f64, over one run of keys or tw
   std::vector<float> scores(p.size());
   std::vector<float> out(query.size());
   std::vector<float> wrapped(query.size());
+  const KeyRun whole = {keys.data(), values.data(), n_keys};
   AttentionHead head{.query = query.data(),
-                     .keys = {{keys.data(), n_keys}, {}},
-                     .values = {{values.data(), n_keys}, {}},
+                     .runs = &whole,
+                     .n_runs = 1,
                      .row_stride = head_dim,
                      .head_dim = head_dim,
                      .scale = 0.125F,
@@ -167,9 +168,11 @@ TEST_CASE("attention is softmax(q K' scale) V in f64, over one run of keys or tw
     CHECK(std::fabs(static_cast<double>(out[d]) - exact) <= bound);
   }
   const std::int64_t first_run = 14;
-  head.keys[0].n_rows = head.values[0].n_rows = first_run;
-  head.keys[1] = {keys.data() + first_run * head_dim, n_keys - first_run};
-  head.values[1] = {values.data() + first_run * head_dim, n_keys - first_run};
+  const KeyRun wrapped_runs[] = {
+      {keys.data(), values.data(), first_run},
+      {keys.data() + first_run * head_dim, values.data() + first_run * head_dim, n_keys - first_run}};
+  head.runs = wrapped_runs;
+  head.n_runs = 2;
   head.out = wrapped.data();
   scalar().attention(head);
   CHECK(wrapped == out);

@@ -43,6 +43,18 @@ TEST_CASE("exp_f32 ends where the normal numbers end") {
   CHECK(std::isnan(exp_f32(std::bit_cast<float>(0x7f800123U))));
 }
 
+TEST_CASE("softplus_f32 is within one ulp and becomes exp below and x above") {
+  long double worst = 0;
+  for (std::int64_t i = -8700000; i <= 3000000; i += 7) {
+    const float x = static_cast<float>(static_cast<double>(i) * 1e-5);
+    worst = std::max(worst, error_in_ulps(softplus_f32(x), std::log1p(std::exp(static_cast<long double>(x)))));
+  }
+  INFO("worst error " << static_cast<double>(worst) << " ulp");
+  CHECK(worst <= 1.0L);
+  CHECK(softplus_f32(30.0F) == 30.0F);
+  CHECK(std::isnan(softplus_f32(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST_CASE("sigmoid_f32 is within 3.5 ulps and saturates") {
   // The sum inherits one ulp of exp and rounds by half; both may count double in the quotient's units, which rounds
   // too.
