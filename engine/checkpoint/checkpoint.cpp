@@ -117,11 +117,37 @@ bool is_aligned(const TensorView& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % alignof(float) == 0;
 }
 
-std::vector<float> copy_floats(const TensorView& tensor) {
-  std::vector<float> values(tensor.bytes.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+float f16_to_f32(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const auto mantissa = static_cast<float>(bits & 0x3ff);
+  float value = 0;
+  if (exponent == 31) {
+    value = mantissa == 0 ? HUGE_VALF : NAN;
+  } else if (exponent == 0) {
+    value = std::ldexp(mantissa, -24);
+  } else {
+    value = std::ldexp(1024 + mantissa, exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+/// All elements of an f32, bf16 or f16 tensor, exactly.
+std::vector<float> widened(const TensorView& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.n_elements()));
+  if (values.empty()) return values;
+  if (tensor.dtype == Dtype::f32) {
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    return values;
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, tensor.bytes.data() + 2 * i, sizeof bits);
+    values[i] = tensor.dtype == Dtype::bf16 ? kernels::bf16_to_f32(bits) : f16_to_f32(bits);
+  }
   return values;
 }
+
+bool is_scale_dtype(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16; }
 
 std::int64_t n_blocks(std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; }
 
@@ -184,8 +210,9 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
         fail(ErrorCode::format, shard.path(),
              fmt::format("{}: also in {}", printable(tensor_name), place->second->file->path().filename().string()));
       }
-      if (tensor.dtype == Dtype::f32 && tensor_name.ends_with(".weight_scale_inv") && !is_aligned(tensor)) {
-        checkpoint.realigned_scales_.emplace(&tensor, copy_floats(tensor));
+      const bool in_place = tensor.dtype == Dtype::f32 && is_aligned(tensor);
+      if (tensor_name.ends_with(".weight_scale_inv") && is_scale_dtype(tensor.dtype) && !in_place) {
+        checkpoint.widened_scales_.emplace(&tensor, widened(tensor));
       }
     }
   }
@@ -218,16 +245,47 @@ kernels::MatrixView Checkpoint::matrix(std::string_view name, std::int64_t n_row
   return view;
 }
 
+kernels::MatrixView Checkpoint::stacked_matrix(std::string_view name, std::int64_t n, std::int64_t n_rows,
+                                               std::int64_t n_cols, std::int64_t index) const {
+  throw_if(small_tensor_problem(name, std::array{n, n_rows, n_cols}));
+  const TensorView& stack = *find(name);
+  const kernels::MatrixView all{.format = stack.dtype == Dtype::bf16 ? kernels::Format::bf16 : kernels::Format::f32,
+                                .n_rows = n * n_rows,
+                                .n_cols = n_cols,
+                                .data = stack.bytes.data()};
+  return kernels::rows_of(all, index * n_rows, n_rows);
+}
+
 std::vector<float> Checkpoint::vector(std::string_view name, std::int64_t n) const {
-  throw_if(vector_problem(name, n));
-  const TensorView& tensor = *find(name);
-  if (tensor.dtype == Dtype::f32) return copy_floats(tensor);
-  std::vector<float> values(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, tensor.bytes.data() + 2 * i, sizeof bits);
-    values[i] = kernels::bf16_to_f32(bits);
+  return small_tensor(name, std::array{n});
+}
+
+std::vector<float> Checkpoint::small_tensor(std::string_view name, std::span<const std::int64_t> shape) const {
+  throw_if(small_tensor_problem(name, shape));
+  return widened(*find(name));
+}
+
+float Checkpoint::scalar(std::string_view name) const {
+  const TensorView* tensor = find(name);
+  if (tensor == nullptr) throw_if(Problem{"", std::string(name), "missing, expected one number"});
+  if (tensor->n_elements() != 1 || !is_scale_dtype(tensor->dtype)) {
+    throw_if(problem_in(*tensor, name,
+                        fmt::format("{} {}, expected one BF16, F16 or F32 number", dtype_name(tensor->dtype),
+                                    shape_text(tensor->shape))));
   }
+  const float value = widened(*tensor).front();
+  if (!std::isfinite(value)) throw_if(problem_in(*tensor, name, fmt::format("{}, expected a finite number", value)));
+  return value;
+}
+
+std::vector<std::int64_t> Checkpoint::integers(std::string_view name, std::int64_t n) const {
+  throw_if(shape_problem(name, std::array{n}, "config.json"));
+  const TensorView& tensor = *find(name);
+  if (tensor.dtype != Dtype::i64) {
+    throw_if(problem_in(tensor, name, fmt::format("dtype {}, expected I64", dtype_name(tensor.dtype))));
+  }
+  std::vector<std::int64_t> values(static_cast<std::size_t>(n));
+  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return values;
 }
 
@@ -242,8 +300,9 @@ std::optional<Problem> Checkpoint::shape_problem(std::string_view name, std::spa
                     fmt::format("shape {}, expected {} ({})", shape_text(tensor->shape), shape_text(shape), why));
 }
 
-std::optional<Problem> Checkpoint::vector_problem(std::string_view name, std::int64_t n) const {
-  if (auto problem = shape_problem(name, std::array{n}, "config.json")) return problem;
+std::optional<Problem> Checkpoint::small_tensor_problem(std::string_view name,
+                                                        std::span<const std::int64_t> shape) const {
+  if (auto problem = shape_problem(name, shape, "config.json")) return problem;
   const TensorView& tensor = *find(name);
   if (tensor.dtype == Dtype::bf16 || tensor.dtype == Dtype::f32) return {};
   return problem_in(tensor, name, fmt::format("dtype {}, expected BF16 or F32", dtype_name(tensor.dtype)));
@@ -265,8 +324,9 @@ std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::in
     return problem;
   }
   const TensorView& scale = *find(name_of_scale);
-  if (scale.dtype != Dtype::f32) {
-    return problem_in(scale, name_of_scale, fmt::format("dtype {}, expected F32", dtype_name(scale.dtype)));
+  if (!is_scale_dtype(scale.dtype)) {
+    return problem_in(scale, name_of_scale,
+                      fmt::format("dtype {}, expected F32, BF16 or F16", dtype_name(scale.dtype)));
   }
   if (!check_values) return {};
   const std::span<const float> values(scales(scale), static_cast<std::size_t>(scale.n_elements()));
@@ -283,9 +343,8 @@ std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::in
 }
 
 const float* Checkpoint::scales(const TensorView& tensor) const {
-  const auto realigned = realigned_scales_.find(&tensor);
-  return realigned != realigned_scales_.end() ? realigned->second.data()
-                                              : reinterpret_cast<const float*>(tensor.bytes.data());
+  const auto copy = widened_scales_.find(&tensor);
+  return copy != widened_scales_.end() ? copy->second.data() : reinterpret_cast<const float*>(tensor.bytes.data());
 }
 
 void Checkpoint::throw_if(const std::optional<Problem>& problem) const {

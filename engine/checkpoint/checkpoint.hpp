@@ -47,19 +47,29 @@ class Checkpoint {
   [[nodiscard]] const TensorView& require(std::string_view name, std::span<const std::int64_t> shape,
                                           std::string_view why) const;
 
-  /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, or f8_e4m3 with `…weight_scale_inv` (f32
-  /// [ceil(n_rows/128), ceil(n_cols/128)]). With `check_values` an FP8 matrix is read once and refused for a NaN code
-  /// and for a scale that is not finite, also when multiplied by 2^60 as the kernels do. Throws Error(tensor).
+  /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, or f8_e4m3 with `…weight_scale_inv` (f32, bf16
+  /// or f16 [ceil(n_rows/128), ceil(n_cols/128)]). With `check_values` an FP8 matrix is read once and refused for a NaN
+  /// code and for a scale that is not finite, also when multiplied by 2^60 as the kernels do. Throws Error(tensor).
   [[nodiscard]] kernels::MatrixView matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                            bool check_values) const;
 
-  /// Vector `name` [n], bf16 or f32, widened to f32. Throws Error(tensor).
+  /// Matrix `index` of the stack `name` [n, n_rows, n_cols], bf16 or f32, in place. Throws Error(tensor).
+  [[nodiscard]] kernels::MatrixView stacked_matrix(std::string_view name, std::int64_t n, std::int64_t n_rows,
+                                                   std::int64_t n_cols, std::int64_t index) const;
+
+  /// Small tensor `name`, bf16 or f32, widened to f32, row-major. Throws Error(tensor).
   [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t n) const;
+  [[nodiscard]] std::vector<float> small_tensor(std::string_view name, std::span<const std::int64_t> shape) const;
+  /// The one element of `name`, of any shape, bf16, f16 or f32. Throws Error(tensor).
+  [[nodiscard]] float scalar(std::string_view name) const;
+  /// Vector `name` [n], i64. Throws Error(tensor).
+  [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::int64_t n) const;
 
   /// What `matrix` and `vector` would throw for, if anything.
   [[nodiscard]] std::optional<Problem> matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                                       bool check_values) const;
-  [[nodiscard]] std::optional<Problem> vector_problem(std::string_view name, std::int64_t n) const;
+  [[nodiscard]] std::optional<Problem> small_tensor_problem(std::string_view name,
+                                                            std::span<const std::int64_t> shape) const;
 
  private:
   [[nodiscard]] std::optional<Problem> shape_problem(std::string_view name, std::span<const std::int64_t> shape,
@@ -73,7 +83,7 @@ class Checkpoint {
   std::vector<SafetensorsFile> shards_;
   std::optional<std::int64_t> index_total_size_;
   std::map<std::string_view, const TensorView*> tensors_;
-  std::map<const TensorView*, std::vector<float>> realigned_scales_;  // of files whose header is not padded to 4 bytes
+  std::map<const TensorView*, std::vector<float>> widened_scales_;  // where they lie unaligned, or are bf16 or f16
 };
 
 /// The name of the scales of an FP8 weight `…weight`: `…weight_scale_inv`.

@@ -99,7 +99,7 @@ void count(Inventory& inventory, TensorKind kind, const TensorView& tensor) {
 }
 
 std::optional<Problem> find_problem(const Checkpoint& checkpoint, const ExpectedTensor& expected, bool check_values) {
-  if (expected.shape.size() == 1) return checkpoint.vector_problem(expected.name, expected.shape[0]);
+  if (expected.shape.size() != 2) return checkpoint.small_tensor_problem(expected.name, expected.shape);
   const TensorView* tensor = checkpoint.find(expected.name);
   if (tensor != nullptr && tensor->dtype == Dtype::f8_e4m3 && !expected.may_be_fp8) {
     return Problem{tensor->file->path().filename().string(), expected.name, "dtype F8_E4M3, expected BF16 or F32"};
