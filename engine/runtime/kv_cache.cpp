@@ -28,6 +28,18 @@ KvCache::KvCache(std::int64_t window, std::int64_t max_tokens, std::int64_t row_
   KALIBRI_CHECK(window >= 1 && max_tokens >= 1 && row_size >= 1, "an empty cache");
 }
 
+KvCache::KvCache(const KvCache& other) : KvCache(other.window_, other.capacity_, other.row_size_) {
+  position_ = other.position_;
+  const std::int64_t n_rows = std::min(position_, capacity_);
+  copy_rows(other.keys_.get(), keys_.get(), n_rows * row_size_);
+  copy_rows(other.values_.get(), values_.get(), n_rows * row_size_);
+}
+
+KvCache& KvCache::operator=(const KvCache& other) {
+  if (this != &other) *this = KvCache(other);
+  return *this;
+}
+
 void KvCache::store(const float* keys, const float* values, std::int64_t first_pos, std::int64_t n) {
   const std::int64_t kept = std::min(n, capacity_);  // older rows would be overwritten at once
   for (std::int64_t i = n - kept; i < n; ++i) {
@@ -59,21 +71,22 @@ void KvCache::append(const float* keys, const float* values, std::int64_t n, KvS
 }
 
 VisibleRows KvCache::visible(std::int64_t pos) const {
+  const std::int64_t first_pos = std::max<std::int64_t>(0, pos - window_ + 1);
+  const std::int64_t n = pos - first_pos + 1;
   VisibleRows rows;
-  rows.first_pos = std::max<std::int64_t>(0, pos - window_ + 1);
-  const std::int64_t n = pos - rows.first_pos + 1;
+  rows.first_pos = first_pos;
   if (staged_ != nullptr) {
-    const std::int64_t offset = (rows.first_pos - staged_first_) * row_size_;
-    rows.keys[0] = {staged_->keys.data() + offset, n};
-    rows.values[0] = {staged_->values.data() + offset, n};
+    const std::int64_t offset = (first_pos - staged_first_) * row_size_;
+    rows.runs[0] = {staged_->keys.data() + offset, staged_->values.data() + offset, n};
     return rows;
   }
-  const std::int64_t slot = rows.first_pos % capacity_;
+  const std::int64_t slot = first_pos % capacity_;
   const std::int64_t n_first = std::min(n, capacity_ - slot);
-  rows.keys[0] = {keys_.get() + slot * row_size_, n_first};
-  rows.values[0] = {values_.get() + slot * row_size_, n_first};
-  rows.keys[1] = {keys_.get(), n - n_first};
-  rows.values[1] = {values_.get(), n - n_first};
+  rows.runs[0] = {keys_.get() + slot * row_size_, values_.get() + slot * row_size_, n_first};
+  if (n_first < n) {
+    rows.n_runs = 2;
+    rows.runs[1] = {keys_.get(), values_.get(), n - n_first};
+  }
   return rows;
 }
 

@@ -12,12 +12,12 @@
 
 namespace kalibri::runtime {
 
-/// The keys and values that one query sees, oldest first, and the position of the oldest.
+/// The keys and values that one query sees, oldest first: one run, or two where the ring has wrapped.
 struct VisibleRows {
-  kernels::RowSpan keys[2];
-  kernels::RowSpan values[2];
+  kernels::KeyRun runs[2];
+  std::int64_t n_runs = 1;
   std::int64_t first_pos = 0;
-  [[nodiscard]] std::int64_t n_rows() const { return keys[0].n_rows + keys[1].n_rows; }
+  [[nodiscard]] std::int64_t n_rows() const { return runs[0].n_rows + runs[1].n_rows; }
 };
 
 /// Room for the rows of one append, shared by all layers of a session: only the layer at work needs it.
@@ -30,6 +30,11 @@ class KvCache {
  public:
   /// window >= 1 in positions (own key counted); max_tokens: longest sequence; row_size in floats.
   KvCache(std::int64_t window, std::int64_t max_tokens, std::int64_t row_size);
+  /// A copy holds the same rows (a snapshot); what the last append could show is not copied.
+  KvCache(const KvCache& other);
+  KvCache& operator=(const KvCache& other);
+  KvCache(KvCache&&) noexcept = default;
+  KvCache& operator=(KvCache&&) noexcept = default;
 
   /// Positions stored so far: the position of the next row.
   [[nodiscard]] std::int64_t position() const { return position_; }
@@ -44,6 +49,10 @@ class KvCache {
 
   /// What the query at `pos` sees; pos is one of the positions of the last append.
   [[nodiscard]] VisibleRows visible(std::int64_t pos) const;
+
+  /// The row of a position that is stored, where the cache has not wrapped.
+  [[nodiscard]] const float* key_row(std::int64_t pos) const { return keys_.get() + pos * row_size_; }
+  [[nodiscard]] const float* value_row(std::int64_t pos) const { return values_.get() + pos * row_size_; }
 
   /// Slot storage [capacity, row_size], for tests that poison rows which must not be read.
   [[nodiscard]] std::span<float> key_slots();

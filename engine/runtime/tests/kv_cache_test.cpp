@@ -8,7 +8,6 @@
 
 #include "fixtures/catch.hpp"
 
-using kalibri::kernels::RowSpan;
 using kalibri::runtime::KvCache;
 using kalibri::runtime::KvStaging;
 using kalibri::runtime::VisibleRows;
@@ -32,9 +31,14 @@ std::vector<float> negated(std::vector<float> rows) {
   return rows;
 }
 
-std::vector<float> joined(const RowSpan (&runs)[2]) {
+/// All keys, or all values, of the runs.
+std::vector<float> joined(const VisibleRows& visible, bool keys) {
   std::vector<float> rows;
-  for (const RowSpan& run : runs) rows.insert(rows.end(), run.data, run.data + run.n_rows * kRowSize);
+  for (std::int64_t i = 0; i < visible.n_runs; ++i) {
+    const kalibri::kernels::KeyRun& run = visible.runs[i];
+    const float* data = keys ? run.keys : run.values;
+    rows.insert(rows.end(), data, data + run.n_rows * kRowSize);
+  }
   return rows;
 }
 
@@ -51,8 +55,8 @@ void check_cuts(std::int64_t window, std::int64_t max_tokens, const std::vector<
       const std::int64_t oldest = std::max<std::int64_t>(0, pos - window + 1);
       INFO("window " << window << ", position " << pos << ", appended " << n);
       REQUIRE(rows.first_pos == oldest);
-      REQUIRE(joined(rows.keys) == keys_of(oldest, pos - oldest + 1));
-      REQUIRE(joined(rows.values) == negated(keys_of(oldest, pos - oldest + 1)));
+      REQUIRE(joined(rows, true) == keys_of(oldest, pos - oldest + 1));
+      REQUIRE(joined(rows, false) == negated(keys_of(oldest, pos - oldest + 1)));
     }
   }
 }
@@ -98,7 +102,7 @@ TEST_CASE("Slots outside the window may hold anything") {
     }
     cache.append(keys_of(first, n).data(), keys_of(first, n).data(), n, staging);
     for (std::int64_t pos = first; pos < first + n; ++pos) {
-      for (const float x : joined(cache.visible(pos).keys)) REQUIRE_FALSE(std::isnan(x));
+      for (const float x : joined(cache.visible(pos), true)) REQUIRE_FALSE(std::isnan(x));
     }
   }
 }
