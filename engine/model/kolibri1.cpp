@@ -140,16 +140,18 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
     const std::int64_t t = task / n_heads;
     const std::int64_t head = task % n_heads;
     const std::int64_t kv_head = KALIBRI_MUTATE(head / (n_heads / n_kv), "gqa_modulo", head % n_kv);
-    const runtime::VisibleRows rows = cache.visible(taps.first_pos + t);
+    runtime::VisibleRows rows = cache.visible(taps.first_pos + t);
     std::vector<float>& scores = scores_[static_cast<std::size_t>(worker)];
     if (static_cast<std::int64_t>(scores.size()) < rows.n_rows())
       scores.resize(static_cast<std::size_t>(rows.n_rows()));
     kernels::AttentionHead call;
     call.query = q + task * d;
-    for (int run = 0; run < 2; ++run) {
-      call.keys[run] = {rows.keys[run].data + kv_head * d, rows.keys[run].n_rows};
-      call.values[run] = {rows.values[run].data + kv_head * d, rows.values[run].n_rows};
+    for (kernels::KeyRun& run : std::span(rows.runs, static_cast<std::size_t>(rows.n_runs))) {
+      run.keys += kv_head * d;
+      run.values += kv_head * d;
     }
+    call.runs = rows.runs;
+    call.n_runs = rows.n_runs;
     call.row_stride = n_kv * d;
     call.head_dim = d;
     call.scale = scale;
@@ -196,8 +198,13 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
     const std::span<float> logits{router_logits + t * c.num_experts, static_cast<std::size_t>(c.num_experts)};
     for (float& z : logits) z = KALIBRI_MUTATE(z, "router_logits_bf16", rounded_to_bf16(z));
     std::vector<float> scratch(logits.size());
-    gaps[static_cast<std::size_t>(t)] =
-        route_kolibri1(logits, layer.expert_bias, k, expert_ids_.data() + t * k, expert_weights + t * k, scratch);
+    std::int32_t* ids = expert_ids_.data() + t * k;
+    gaps[static_cast<std::size_t>(t)] = select_kolibri1(logits, layer.expert_bias, k, ids, scratch);
+    if (choices_ != nullptr) {
+      const auto forced = choices_->experts(index, taps.first_pos + t);
+      std::copy(forced.begin(), forced.end(), ids);
+    }
+    weigh_kolibri1(logits, scratch, {ids, static_cast<std::size_t>(k)}, expert_weights + t * k);
   });
   taps.give("router_logits", {c.num_experts}, router_logits);
   taps.give("router_gap", {}, gaps.data());

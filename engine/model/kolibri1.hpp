@@ -10,6 +10,7 @@
 #include "engine/model/kolibri1_weights.hpp"
 #include "engine/model/rotary.hpp"
 #include "engine/model/tap_writer.hpp"
+#include "engine/runtime/choices.hpp"
 #include "engine/runtime/kv_cache.hpp"
 #include "engine/runtime/linear.hpp"
 
@@ -34,6 +35,12 @@ class Kolibri1Sequence {
   }
   [[nodiscard]] std::vector<runtime::KvCache>& caches() { return caches_; }
 
+  /// Everything that the tokens so far have left behind. Copyable; restoring a copy gives the same bits.
+  using State = std::vector<runtime::KvCache>;
+  [[nodiscard]] const State& state() const { return caches_; }
+  void restore(const State& state) { caches_ = state; }
+  void force(const runtime::ForcedChoices* choices) { choices_ = choices; }
+
  private:
   /// residual += RMS(attention(RMS(residual; input_layernorm)); post_attn_norm)
   void attention(const Kolibri1Layer& layer, std::int64_t index, float* residual, const TapWriter& taps);
@@ -53,6 +60,7 @@ class Kolibri1Sequence {
   runtime::KvStaging staging_;
   RotaryTable rotary_;
   std::vector<std::vector<float>> scores_;  // one a worker
+  const runtime::ForcedChoices* choices_ = nullptr;
 
   Buffer normed_, q_, k_, v_, context_, branch_, shared_, router_logits_, weights_of_experts_;
   std::vector<std::int32_t> expert_ids_;

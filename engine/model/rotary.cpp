@@ -1,28 +1,42 @@
 #include "engine/model/rotary.hpp"
 
+#include <utility>
+
 #include "engine/kernels/scalar_math.hpp"
 
 namespace kalibri::model {
 
-RotaryTable::RotaryTable(std::int64_t rotary_dim, double theta) : half_(rotary_dim / 2) {
+RotaryTable::RotaryTable(std::int64_t rotary_dim, double theta, std::vector<std::size_t> axis_of_frequency)
+    : half_(rotary_dim / 2), axis_(std::move(axis_of_frequency)) {
+  axis_.resize(static_cast<std::size_t>(half_));
   for (std::int64_t i = 0; i < half_; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
     frequencies_.push_back(static_cast<float>(kernels::pow_f64(theta, exponent)));
   }
 }
 
+void RotaryTable::row(const AxisPositions& position, float* cos, float* sin) const {
+  for (std::size_t i = 0; i < frequencies_.size(); ++i) {
+    const float angle = static_cast<float>(position[axis_[i]]) * frequencies_[i];
+    kernels::sincos_f32(static_cast<double>(angle), cos + i, sin + i);
+  }
+}
+
 void RotaryTable::prepare(std::int64_t first_pos, std::int64_t n) {
-  if (first_pos == first_pos_ && n == n_) return;
+  std::vector<AxisPositions> positions;
+  for (std::int64_t pos = first_pos; pos < first_pos + n; ++pos) positions.push_back({pos, pos, pos});
+  prepare(first_pos, positions);
+}
+
+void RotaryTable::prepare(std::int64_t first_pos, const std::vector<AxisPositions>& positions) {
+  if (first_pos == first_pos_ && positions == positions_) return;  // the layer before had the same tokens
   first_pos_ = first_pos;
-  n_ = n;
-  cos_.resize(static_cast<std::size_t>(n * half_));
-  sin_.resize(static_cast<std::size_t>(n * half_));
-  for (std::int64_t row = 0; row < n; ++row) {
-    for (std::int64_t i = 0; i < half_; ++i) {
-      const float angle = static_cast<float>(first_pos + row) * frequencies_[static_cast<std::size_t>(i)];
-      const auto at = static_cast<std::size_t>(row * half_ + i);
-      kernels::sincos_f32(static_cast<double>(angle), &cos_[at], &sin_[at]);
-    }
+  positions_ = positions;
+  cos_.resize(positions.size() * static_cast<std::size_t>(half_));
+  sin_.resize(cos_.size());
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const std::size_t at = i * static_cast<std::size_t>(half_);
+    row(positions[i], cos_.data() + at, sin_.data() + at);
   }
 }
 

@@ -52,23 +52,43 @@ void replace_weights(std::span<const float> logits, std::int64_t k, const std::i
 }  // namespace
 #endif
 
-float route_kolibri1(std::span<const float> logits, std::span<const float> bias, std::int64_t k, std::int32_t* ids,
-                     float* weights, std::span<float> scratch) {
+float select_kolibri1(std::span<const float> logits, std::span<const float> bias, std::int64_t k, std::int32_t* ids,
+                      std::span<float> biased) {
   for (std::size_t e = 0; e < logits.size(); ++e) {
     const float z = KALIBRI_MUTATE(logits[e], "select_sigmoid_plus_bias", kernels::sigmoid_f32(logits[e]));
-    const float biased = KALIBRI_MUTATE(z + bias[e], "select_without_bias", z);
-    scratch[e] = KALIBRI_MUTATE(biased, "biased_sum_bf16", rounded_to_bf16(biased));
+    const float sum = KALIBRI_MUTATE(z + bias[e], "select_without_bias", z);
+    biased[e] = KALIBRI_MUTATE(sum, "biased_sum_bf16", rounded_to_bf16(sum));
   }
-  const float gap = select_top_k(scratch, k, ids);
-  for (std::int64_t i = 0; i < k; ++i) {
+  return select_top_k(biased, k, ids);
+}
+
+void weigh_kolibri1(std::span<const float> logits, std::span<const float> biased, std::span<const std::int32_t> ids,
+                    float* weights) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto e = static_cast<std::size_t>(ids[i]);
-    const float weight = kernels::sigmoid_f32(KALIBRI_MUTATE(logits[e], "weights_biased", scratch[e]));
-    weights[i] = KALIBRI_MUTATE(weight, "top_k_minus_1", i + 1 == k ? 0.0F : weight);
+    const float weight = kernels::sigmoid_f32(KALIBRI_MUTATE(logits[e], "weights_biased", biased[e]));
+    weights[i] = KALIBRI_MUTATE(weight, "top_k_minus_1", i + 1 == ids.size() ? 0.0F : weight);
   }
 #ifdef KALIBRI_MUTANTS
-  replace_weights(logits, k, ids, weights);
+  replace_weights(logits, static_cast<std::int64_t>(ids.size()), ids.data(), weights);
+#else
+  static_cast<void>(biased);
 #endif
-  return gap;
+}
+
+void softmax_weights(std::span<const float> logits, std::span<const std::int32_t> ids, bool renormalised,
+                     float* weights) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  float sum = 0.0F;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    weights[i] = kernels::exp_f32(logits[static_cast<std::size_t>(ids[i])] - largest);
+    sum += weights[i];
+  }
+  if (!KALIBRI_MUTATE(renormalised, "router_not_renormalised", false)) {
+    sum = 0.0F;
+    for (const float z : logits) sum += kernels::exp_f32(z - largest);
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) weights[i] /= sum;
 }
 
 }  // namespace kalibri::model

@@ -11,10 +11,20 @@ namespace kalibri::model {
 /// Returns the k-th minus the (k+1)-th largest score, or +inf when there are no more than k.
 float select_top_k(std::span<const float> scores, std::int64_t k, std::int32_t* ids);
 
-/// Routes one token of Kolibri 1. Selection uses logits + bias; a weight is sigmoid(logit) without the bias, not
-/// renormalised. logits [E], bias [E] -> ids [k] by falling biased logit, weights [k]; scratch [E].
-/// Returns the gap of select_top_k. Source: spec/kolibri1.md 3.2.
-float route_kolibri1(std::span<const float> logits, std::span<const float> bias, std::int64_t k, std::int32_t* ids,
-                     float* weights, std::span<float> scratch);
+/// Chooses the experts of one Kolibri 1 token: the top k of logits + bias. logits [E], bias [E] -> ids [k] by falling
+/// biased logit; biased [E] receives logits + bias. Returns the gap of select_top_k. Source: spec/kolibri1.md 3.2.
+float select_kolibri1(std::span<const float> logits, std::span<const float> bias, std::int64_t k, std::int32_t* ids,
+                      std::span<float> biased);
+
+/// The weights of chosen Kolibri 1 experts: sigmoid(logit) without the bias, not renormalised. logits [E], ids [k] ->
+/// weights [k]. `biased` serves deliberate defects alone. Source: spec/kolibri1.md 3.2.
+void weigh_kolibri1(std::span<const float> logits, std::span<const float> biased, std::span<const std::int32_t> ids,
+                    float* weights);
+
+/// The weights of chosen experts under a softmax over all logits: exp(z_i - m) / sum, where the sum runs over the
+/// chosen ones in their order when `renormalised` (norm_topk_prob), else over all experts by ascending id; m is the
+/// largest logit. logits [E], ids [k] -> weights [k]. Source: spec/qwen4-exp.md 3.4.
+void softmax_weights(std::span<const float> logits, std::span<const std::int32_t> ids, bool renormalised,
+                     float* weights);
 
 }  // namespace kalibri::model

@@ -7,6 +7,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/model/kolibri1.hpp"
+#include "engine/model/qwen4_exp.hpp"
 
 namespace kalibri::model {
 
@@ -25,26 +26,45 @@ ModelInfo describe(const Kolibri1Weights& weights) {
           .window = c.sliding_window};
 }
 
+ModelInfo describe(const Qwen4ExpWeights& weights) {
+  const checkpoint::Qwen4ExpConfig& c = weights.config;
+  return {.model_type = "qwen4_exp",
+          .n_layers = c.num_hidden_layers,
+          .hidden_size = c.hidden_size,
+          .n_streams = c.hc_count,
+          .vocab_size = c.vocab_size,
+          .n_experts = c.num_experts,
+          .top_k = c.num_experts_per_tok,
+          .max_positions = c.max_position_embeddings,
+          .window = c.indexer_budget,
+          .n_position_axes = 3};
+}
+
 /// The families. A further one joins here, with its weights and its sequence.
-using Weights = std::variant<Kolibri1Weights>;
-using Sequence = std::variant<Kolibri1Sequence>;
+using Weights = std::variant<Kolibri1Weights, Qwen4ExpWeights>;
+using Sequence = std::variant<Kolibri1Sequence, Qwen4ExpSequence>;
+using State = std::variant<Kolibri1Sequence::State, Qwen4ExpSequence::State>;
 
 Weights load(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision) {
   const std::string where = (checkpoint.directory() / "config.json").string();
   const auto type = checkpoint.config().find("model_type");
-  if (type == checkpoint.config().end() || !type->is_string()) {
-    throw Error(ErrorCode::config, where + ": model_type is missing; a checkpoint of kolibri1 is expected");
-  }
-  if (*type == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision);
-  throw Error(ErrorCode::config,
-              where + ": model_type '" + type->get<std::string>() + "' is not known; known: kolibri1");
+  const std::string name = type != checkpoint.config().end() && type->is_string() ? type->get<std::string>() : "";
+  if (name == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision);
+  if (name == "qwen4_exp" || name == "qwen4_exp_text")
+    return Weights(std::in_place_type<Qwen4ExpWeights>, checkpoint, precision);
+  throw Error(ErrorCode::config, where + ": model_type '" + name + "' is not known; known: kolibri1, qwen4_exp");
 }
 
-Sequence start(const Weights& weights, runtime::Workers& workers, std::int64_t max_tokens) {
-  return std::visit(
-      [&](const Kolibri1Weights& w) { return Sequence(std::in_place_type<Kolibri1Sequence>, w, workers, max_tokens); },
-      weights);
-}
+struct Start {
+  runtime::Workers& workers;
+  std::int64_t max_tokens;
+  Sequence operator()(const Kolibri1Weights& w) const {
+    return Sequence(std::in_place_type<Kolibri1Sequence>, w, workers, max_tokens);
+  }
+  Sequence operator()(const Qwen4ExpWeights& w) const {
+    return Sequence(std::in_place_type<Qwen4ExpSequence>, w, workers, max_tokens);
+  }
+};
 
 }  // namespace
 
@@ -81,7 +101,7 @@ struct Session::Impl {
       : info(model.info()),
         options(session_options),
         workers(pool),
-        sequence(start(model.impl().weights, workers, session_options.max_tokens)) {}
+        sequence(std::visit(Start{workers, session_options.max_tokens}, model.impl().weights)) {}
 
   /// Throws Error(input) unless the next tokens may go through the model.
   void check(std::span<const std::int32_t> ids) const {
@@ -165,8 +185,34 @@ void Session::run_layer(std::int64_t layer, std::span<const std::int32_t> ids, f
   });
 }
 
-void Session::head(const float* residual, std::int64_t n, float* final_norm, float* logits) const {
-  std::visit([&](const auto& sequence) { sequence.head(residual, n, final_norm, logits); }, impl_->sequence);
+void Session::head(const float* residual, std::int64_t n, float* final_norm, float* logits) {
+  std::visit([&](auto& sequence) { sequence.head(residual, n, final_norm, logits); }, impl_->sequence);
+}
+
+void Session::force(const runtime::ForcedChoices* choices) {
+  std::visit([&](auto& sequence) { sequence.force(choices); }, impl_->sequence);
+}
+
+class Session::Snapshot {
+ public:
+  std::int64_t position = 0;
+  State state;
+};
+
+std::shared_ptr<const Session::Snapshot> Session::snapshot() const {
+  auto snapshot = std::make_shared<Snapshot>();
+  snapshot->position = impl_->position;
+  std::visit([&](const auto& sequence) { snapshot->state = sequence.state(); }, impl_->sequence);
+  return snapshot;
+}
+
+void Session::restore(const Snapshot& snapshot) {
+  impl_->position = snapshot.position;
+  std::visit(
+      [&](auto& sequence) {
+        sequence.restore(std::get<typename std::decay_t<decltype(sequence)>::State>(snapshot.state));
+      },
+      impl_->sequence);
 }
 
 }  // namespace kalibri::model

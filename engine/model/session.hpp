@@ -10,6 +10,7 @@
 
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
+#include "engine/runtime/choices.hpp"
 #include "engine/runtime/precision.hpp"
 #include "engine/runtime/taps.hpp"
 
@@ -26,6 +27,7 @@ struct ModelInfo {
   std::int64_t top_k = 0;
   std::int64_t max_positions = 0;  // longest sequence
   std::int64_t window = 0;         // sliding window (its own key counted) or selection budget
+  std::int64_t n_position_axes = 1;
   [[nodiscard]] std::int64_t residual_size() const { return n_streams * hidden_size; }
 };
 
@@ -79,7 +81,16 @@ class Session {
   /// One layer over n tokens, in place, from that layer's own position on; chunked as options.chunk says.
   void run_layer(std::int64_t layer, std::span<const std::int32_t> ids, float* residual, runtime::TapSink* taps);
   /// final_norm [n, H] and, when not null, logits [n, V] of n residual rows.
-  void head(const float* residual, std::int64_t n, float* final_norm, float* logits) const;
+  void head(const float* residual, std::int64_t n, float* final_norm, float* logits);
+
+  /// Puts another run's choices of experts and blocks in place of the model's own; null: no more. Must outlive its use.
+  void force(const runtime::ForcedChoices* choices);
+
+  /// All that the tokens so far have left behind. A session that is restored goes on with the same bits as one that had
+  /// stopped there; max_tokens must be the same.
+  class Snapshot;
+  [[nodiscard]] std::shared_ptr<const Snapshot> snapshot() const;
+  void restore(const Snapshot& snapshot);
 
   struct Impl;
 

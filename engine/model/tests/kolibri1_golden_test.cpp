@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/model/tests/kolibri1_run.hpp"
+#include "engine/model/tests/run.hpp"
 #include "fixtures/catch.hpp"
 #include "fixtures/golden.hpp"
 #include "fixtures/safetensors_reader.hpp"

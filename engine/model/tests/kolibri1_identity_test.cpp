@@ -6,7 +6,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/model/kolibri1.hpp"
-#include "engine/model/tests/kolibri1_run.hpp"
+#include "engine/model/tests/run.hpp"
 #include "fixtures/catch.hpp"
 #include "fixtures/golden.hpp"
 #include "fixtures/safetensors_reader.hpp"

@@ -8,8 +8,9 @@
 
 #include "fixtures/catch.hpp"
 
-using kalibri::model::route_kolibri1;
+using kalibri::model::select_kolibri1;
 using kalibri::model::select_top_k;
+using kalibri::model::weigh_kolibri1;
 
 namespace {
 
@@ -53,7 +54,8 @@ TEST_CASE("Selection uses the biased logit, the weight the unbiased one") {
   std::vector<float> scratch(3);
   std::int32_t ids[2];
   float weights[2];
-  REQUIRE(route_kolibri1(logits, bias, 2, ids, weights, scratch) == 2.0F);
+  REQUIRE(select_kolibri1(logits, bias, 2, ids, scratch) == 2.0F);
+  weigh_kolibri1(logits, scratch, ids, weights);
   REQUIRE(ids[0] == 2);
   REQUIRE(ids[1] == 1);
   REQUIRE(weights[0] == 0.5F);
@@ -75,7 +77,8 @@ TEST_CASE("384 experts: sets follow logit + bias and differ from sigmoid + bias"
     }
     std::vector<std::int32_t> ids(6);
     std::vector<float> weights(6);
-    route_kolibri1(logits, bias, 6, ids.data(), weights.data(), scratch);
+    select_kolibri1(logits, bias, 6, ids.data(), scratch);
+    weigh_kolibri1(logits, scratch, ids, weights.data());
     std::vector<float> biased(384);
     for (std::size_t e = 0; e < 384; ++e) biased[e] = logits[e] + bias[e];
     REQUIRE(ids == top_k(biased, 6));

@@ -1,4 +1,4 @@
-// Shared by the tests of the Kolibri 1 engine: a loaded checkpoint, and a sink that keeps what a run hands out.
+// Shared by the tests of both families: a loaded checkpoint, and a sink that keeps what a run hands out.
 #pragma once
 
 #include <cstdint>
