@@ -128,7 +128,7 @@ class TeacherInputs {
   std::int64_t width_;
 };
 
-void write_head(dump::Writer& writer, const Run& run, const model::ModelInfo& info) {
+void write_head(dump::Writer& writer, Run& run, const model::ModelInfo& info) {
   const std::int64_t hidden[] = {info.hidden_size};
   const std::int64_t vocab[] = {info.vocab_size};
   std::vector<float> final_norm(static_cast<std::size_t>(kHeadRows * info.hidden_size));
