@@ -1,0 +1,11 @@
+// Kolibri 1: the released mixture-of-experts model (spec/kolibri1.md), forward pass over whole prompts.
+#pragma once
+
+#include "reference/model.hpp"
+
+namespace kalibri::reference {
+
+/// Throws Error: config.json asks for what Kolibri 1 does not do; a tensor is missing or of another shape or dtype.
+Model open_kolibri1(const Checkpoint& checkpoint, at::ScalarType dtype);
+
+}  // namespace kalibri::reference

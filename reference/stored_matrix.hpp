@@ -1,0 +1,40 @@
+// A weight matrix as the checkpoint stores it (bf16, f32, or FP8 e4m3 with 128x128 block scales), decoded by rows on
+// demand. This is the reference's own decoding of numbers; nothing is shared with the engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "reference/checkpoint.hpp"
+
+namespace kalibri::reference {
+
+/// bf16 is the upper half of an f32.
+float decode_bf16(std::uint16_t code);
+
+/// e4m3fn: 1 sign, 4 exponent bits (bias 7), 3 mantissa bits; exponent field 0 is subnormal with step 2^-9; no
+/// infinity; 0x7f and 0xff are NaN. Source: spec/kolibri1.md 2.3.
+float decode_e4m3(std::uint8_t code);
+
+struct StoredMatrix {
+  const TensorView* weight = nullptr;
+  const TensorView* scale_inv = nullptr;  // FP8 only: f32 [ceil(n_rows/128), ceil(n_cols/128)]
+  std::int64_t n_rows = 0;
+  std::int64_t n_cols = 0;
+};
+
+/// `name` of shape [n_rows, n_cols], with its `…weight_scale_inv` when it is FP8. Throws Error.
+StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_rows,
+                         std::int64_t n_cols);
+
+/// `name` of shape [n], bf16 or f32, as a matrix of one row. Throws Error.
+StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n);
+
+/// Writes rows [first_row, first_row + n_rows) of `matrix` to out [n_rows, n_cols], row-major. An FP8 value is its code
+/// times its block's scale, rounded once to f32; T is float, or double, which then holds that same number.
+/// Throws Error when an FP8 code is NaN or a scale is not finite.
+template <typename T>
+void decode_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows, T* out);
+
+}  // namespace kalibri::reference
