@@ -23,13 +23,13 @@ struct ScheduleRequest {
 };
 
 struct DumpRequest {
-  std::string mode = "chained";            // chained | teacher-forced | decode
-  std::filesystem::path inputs;            // teacher-forced: the dump whose residuals are the layers' inputs
-  std::int64_t first_layer = 0;            // [first_layer, end_layer)
-  std::int64_t end_layer = 0;              // 0 = all
-  std::vector<std::string> taps;           // names of oracle/dump's list; {"all"} = all of them
-  std::vector<ScheduleRequest> schedules;  // mode decode
-  bool logits_only = false;                // chained: write no layer tensors
+  std::string mode = "chained";                 // chained | teacher-forced | decode
+  std::filesystem::path inputs = {};            // teacher-forced: the dump whose residuals are the layers' inputs
+  std::int64_t first_layer = 0;                 // [first_layer, end_layer)
+  std::int64_t end_layer = 0;                   // 0 = all
+  std::vector<std::string> taps = {};           // names of oracle/dump's list; {"all"} = all of them
+  std::vector<ScheduleRequest> schedules = {};  // mode decode
+  bool logits_only = false;                     // chained: write no layer tensors
   std::int64_t chunk = 512;
   std::string options_json = "{}";  // everything needed to run it again
 };

@@ -1,4 +1,6 @@
 // `kalibri`: reads the command line, calls one command, and turns what it throws into design.md's exit statuses.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -8,8 +10,11 @@
 #include <string>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/compare.hpp"
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/inspect.hpp"
+#include "engine/cli/report.hpp"
+#include "engine/cli/verify.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "oracle/dump/error.hpp"
@@ -63,6 +68,73 @@ void add_inspect(CLI::App& app, Command& chosen) {
       [&chosen, options] { chosen = [options] { return kalibri::cli::inspect_command(*options, std::cout); }; });
 }
 
+void add_verify(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::VerifyOptions>();
+  CLI::App& command = add_command(app, "verify", "Prove that the engine computes a checkpoint right: the main job",
+                                  "kalibri verify CHECKPOINT --tokens prompts.json");
+  command.add_option("DIR", options->directory, "Checkpoint directory")->required();
+  command.add_option("--tokens", options->tokens, "Prompts: JSON, {\"name\": [ids...], ...}; otherwise seeded ids");
+  command.add_option("-o,--out", options->out, "Folder of dumps and report (kalibri-report-NAME)");
+  command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
+  command.add_option("--layers", options->layers, "Layers a-b, or a");
+  command.add_option("--taps", options->taps, "Finer tensors to compare as well: names, or all")->delimiter(',');
+  command.add_option("--chunk", options->chunk, "Tokens that go through a layer at a time (never changes a bit)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  command.add_option("--reference-program", options->reference_program,
+                     "kalibri-reference, if not beside this program");
+  command.add_option("--reference", options->reference, "The reference's fp32 dump, instead of running it");
+  command.add_option("--reference64", options->reference64,
+                     "With --reference: its fp64 dumps, chained and teacher-forced on the fp32 one");
+  command.add_flag("--json", options->json, "Write report.json to standard output instead of tables");
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->colour = ::isatty(STDOUT_FILENO) != 0;
+      options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
+      return kalibri::cli::verify_command(*options, std::cout);
+    };
+  });
+}
+
+void add_compare(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::CompareOptions>();
+  CLI::App& command = add_command(app, "compare", "Compare two dumps, by whichever programs",
+                                  "kalibri compare reference.h5 candidate.h5 --reference64 reference-f64.h5");
+  command.add_option("REF", options->reference, "The dump to compare with")->required();
+  command.add_option("CAND", options->candidate, "The dump to judge")->required();
+  command.add_option("--reference64", options->reference64, "The reference's fp64 dumps: the floors");
+  command.add_option("--window", options->window, "Position bands get an edge there");
+  command.add_option("--json", options->json, "File for report.json; - for standard output");
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->colour = ::isatty(STDOUT_FILENO) != 0;
+      return kalibri::cli::compare_command(*options, std::cout);
+    };
+  });
+}
+
+void add_report(CLI::App& app, Command& chosen) {
+  using Form = kalibri::cli::ReportOptions::Form;
+  const auto options = std::make_shared<kalibri::cli::ReportOptions>();
+  CLI::App& command = add_command(app, "report", "Print a report.json as tables, Markdown, HTML or JUnit XML",
+                                  "kalibri report report.json --markdown");
+  command.add_option("FILE", options->file, "report.json")->required();
+  const auto form = [&](const char* flag, const char* text, Form value) {
+    return command.add_flag_callback(
+        flag, [options, value] { options->form = value; }, text);
+  };
+  CLI::Option* markdown = form("--markdown", "Tables for a README", Form::markdown);
+  CLI::Option* html = form("--html", "One page that needs nothing else", Form::html)->excludes(markdown);
+  form("--junit", "For a CI service", Form::junit)->excludes(markdown)->excludes(html);
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->colour = ::isatty(STDOUT_FILENO) != 0;
+      return kalibri::cli::report_command(*options, std::cout);
+    };
+  });
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Kalibri runs mixture-of-experts language models and proves that they are computed right.", "kalibri");
   app.require_subcommand(1);
@@ -74,8 +146,11 @@ int run(int argc, char** argv) {
   std::string mutant;
   app.add_option("--mutant", mutant, "The deliberate defect to switch on");
 #endif
+  add_verify(app, chosen);
   add_inspect(app, chosen);
   add_dump(app, chosen);
+  add_compare(app, chosen);
+  add_report(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

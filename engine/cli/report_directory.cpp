@@ -1,0 +1,68 @@
+#include "engine/cli/report_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <system_error>
+
+#include "engine/base/error.hpp"
+#include "reports/report.hpp"
+
+namespace kalibri::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMarker = ".kalibri-report";  // says that the folder is ours
+
+[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+  throw Error(ErrorCode::file, fmt::format("{}: {}", path.string(), what));
+}
+
+bool is_ours(const fs::path& file) {
+  const fs::path extension = file.extension();
+  return extension == ".h5" || extension == ".partial" || extension == ".json" || extension == ".md" ||
+         extension == ".html" || extension == ".xml";
+}
+
+}  // namespace
+
+void open_report_directory(const fs::path& directory) {
+  std::error_code error;
+  if (fs::exists(directory) && !fs::is_directory(directory)) fail(directory, "is a file; --out names a folder");
+  if (fs::exists(directory / kMarker)) {
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      if (entry.is_regular_file() && is_ours(entry.path())) fs::remove(entry.path(), error);
+    }
+    return;
+  }
+  if (fs::exists(directory) && !fs::is_empty(directory)) {
+    fail(directory, "holds files of something else; name an empty or new folder with --out");
+  }
+  fs::create_directories(directory, error);
+  if (error) fail(directory, "cannot be created: " + error.message());
+  write_text(directory / kMarker, "made by 'kalibri verify', which may replace the files in here\n");
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  const fs::path partial = path.string() + ".partial";
+  {
+    std::ofstream file(partial, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.flush();
+    if (!file) fail(partial, "cannot be written: the disk is full or the folder is not writable");
+  }
+  std::error_code error;
+  fs::rename(partial, path, error);
+  if (error) fail(path, "cannot be written: " + error.message());
+}
+
+void write_report(const fs::path& directory, const nlohmann::json& report) {
+  write_text(directory / "report.md", reports::markdown(report));
+  write_text(directory / "report.html", reports::html(report));
+  write_text(directory / "junit.xml", reports::junit(report));
+  write_text(directory / "report.json", report.dump(1) + "\n");  // last: its presence says that the run is complete
+}
+
+}  // namespace kalibri::cli

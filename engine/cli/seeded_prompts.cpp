@@ -1,0 +1,44 @@
+#include "engine/cli/seeded_prompts.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace kalibri::cli {
+
+namespace {
+
+/// SplitMix64 (Steele, Lea and Flood 2014): the next output.
+std::uint64_t next(std::uint64_t& state) {
+  state += 0x9e3779b97f4a7c15;
+  std::uint64_t z = state;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+std::vector<Prompt> seeded_prompts(const model::ModelInfo& info) {
+  std::vector<Prompt> prompts;
+  for (const std::int64_t n_tokens : std::set<std::int64_t>{1, 13, info.window, 2 * info.window + 5}) {
+    if (n_tokens < 1 || n_tokens > info.max_positions) continue;
+    Prompt prompt{fmt::format("seeded-{}", n_tokens), {}, {}};
+    auto state = static_cast<std::uint64_t>(n_tokens);
+    for (std::int64_t i = 0; i < n_tokens; ++i) {
+      const std::uint64_t high = next(state) >> 32;
+      prompt.tokens.push_back(static_cast<std::int32_t>((high * static_cast<std::uint64_t>(info.vocab_size)) >> 32));
+    }
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+std::string token_file_text(const std::vector<Prompt>& prompts) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const Prompt& prompt : prompts) json[prompt.name] = prompt.tokens;
+  return json.dump() + "\n";
+}
+
+}  // namespace kalibri::cli

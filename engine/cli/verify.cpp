@@ -1,0 +1,222 @@
+#include "engine/cli/verify.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <ostream>
+
+#include "engine/base/error.hpp"
+#include "engine/cli/dump_command.hpp"
+#include "engine/cli/dump_run.hpp"
+#include "engine/cli/reference_process.hpp"
+#include "engine/cli/report_directory.hpp"
+#include "engine/cli/seeded_prompts.hpp"
+#include "engine/kernels/kernels.hpp"
+#include "oracle/verdict/report.hpp"
+#include "reports/report.hpp"
+
+namespace kalibri::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Dump = std::unique_ptr<const dump::Reader>;
+
+// Schedules of decode runs (spec/verification.md 4.5 A and B, 4.4).
+constexpr std::int64_t kTail = 8;    // the last 8 tokens decoded after a prefill of the others
+constexpr std::int64_t kHead = 13;   // the first 13 from an empty cache
+constexpr std::int64_t kBands = 64;  // the first 64 from an empty cache
+
+std::string checkpoint_name(const std::string& directory) { return fs::canonical(directory).filename().string(); }
+
+Dump open_dump(const fs::path& path) { return std::make_unique<const dump::Reader>(path); }
+
+/// One verification: makes the dumps one after the other in its folder, and keeps them open for the report.
+class Verification {
+ public:
+  Verification(const VerifyOptions& options, fs::path directory, const checkpoint::Checkpoint& checkpoint,
+               const model::Model& model)
+      : options_(options), directory_(std::move(directory)), checkpoint_(checkpoint), model_(model) {
+    const model::ModelInfo& info = model.info();
+    if (!options.layers.empty()) parse_layers(options.layers, layers_.first, layers_.end);
+    if (options.layers.empty()) layers_.end = info.n_layers;
+    if (layers_.first >= layers_.end || layers_.end > info.n_layers) {
+      throw Error(ErrorCode::usage, fmt::format("--layers: expected a-b with 0 <= a <= b <= {}", info.n_layers - 1));
+    }
+    is_whole_ = layers_.first == 0 && layers_.end == info.n_layers;
+    if (!options.reference.empty()) take_given_reference();
+    choose_prompts();
+  }
+
+  json run() {
+    if (reference_ == nullptr) run_references();
+    run_engine();
+    const oracle::Dumps dumps{.reference = reference_.get(),
+                              .reference_f64 = reference_f64_.get(),
+                              .teacher_forced_f64 = teacher_forced_f64_.get(),
+                              .teacher_forced = teacher_forced_.get(),
+                              .chained = chained_.get(),
+                              .repeated = repeated_.get(),
+                              .decoded = decoded_.get()};
+    const oracle::RunDescription description{.command = "verify",
+                                             .options = all_options(),
+                                             .version = KALIBRI_VERSION,
+                                             .isa = kernels::kernels().isa,
+                                             .checkpoint = checkpoint_name(options_.directory),
+                                             .window = model_.info().window,
+                                             .layers = layers_};
+    json report;
+    step("comparison", [&] { report = oracle::make_report(description, dumps); });
+    return report;
+  }
+
+ private:
+  void choose_prompts() {
+    if (!options_.tokens.empty()) {
+      prompts_ = read_token_file(options_.tokens);
+      prompt_source_ = "--tokens";
+    } else if (reference_ != nullptr) {
+      for (const dump::PromptInfo& prompt : reference_->prompts())
+        prompts_.push_back({prompt.name, prompt.tokens, prompt.text_sha256});
+      prompt_source_ = "--reference";
+    } else {
+      prompts_ = seeded_prompts(model_.info());
+      prompt_source_ = kSeededPromptsText;
+    }
+    check_prompts(prompts_, model_.info());
+    write_text(directory_ / "tokens.json", token_file_text(prompts_));
+  }
+
+  void take_given_reference() {
+    reference_path_ = options_.reference;
+    reference_ = open_dump(reference_path_);
+    if (reference_->header().mode != "chained") {
+      throw Error(ErrorCode::input,
+                  fmt::format("{}: mode {}, expected chained: --reference is the reference's own fp32 run",
+                              options_.reference, reference_->header().mode));
+    }
+    for (const std::string& path : options_.reference64) {
+      Dump given = open_dump(path);
+      const std::string mode = given->header().mode;
+      Dump& place = mode == "chained" ? reference_f64_ : teacher_forced_f64_;
+      if (place != nullptr || (mode != "chained" && mode != "teacher-forced")) {
+        throw Error(
+            ErrorCode::input,
+            fmt::format("{}: mode {}: --reference64 takes one chained and one teacher-forced dump", path, mode));
+      }
+      place = std::move(given);
+    }
+  }
+
+  /// fp32 chained; fp64 chained; fp64 with each layer fed by the first.
+  void run_references() {
+    const std::string from_first =
+        is_whole_ ? "" : fmt::format("0-{}", layers_.end - 1);  // a chained run starts at layer 0
+    reference_path_ = directory_ / "reference.h5";
+    reference_ = run_reference("reference.h5", from_first, {"--dtype", "f32"});
+    reference_f64_ = run_reference("reference-f64.h5", from_first, {"--dtype", "f64"});
+    teacher_forced_f64_ =
+        run_reference("reference-f64-teacher-forced.h5", options_.layers,
+                      {"--dtype", "f64", "--mode", "teacher-forced", "--inputs", reference_path_.string()});
+  }
+
+  Dump run_reference(const std::string& name, const std::string& layers, const std::vector<std::string>& mode) {
+    const fs::path out = directory_ / name;
+    std::vector<std::string> arguments = {"run", options_.directory, "--tokens", (directory_ / "tokens.json").string(),
+                                          "-o",  out.string()};
+    arguments.insert(arguments.end(), mode.begin(), mode.end());
+    if (!layers.empty()) arguments.insert(arguments.end(), {"--layers", layers});
+    if (!options_.taps.empty())
+      arguments.insert(arguments.end(), {"--taps", fmt::format("{}", fmt::join(options_.taps, ","))});
+    if (options_.n_threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(options_.n_threads)});
+    const fs::path program =
+        options_.reference_program.empty() ? program_beside("kalibri-reference") : fs::path(options_.reference_program);
+    step(name, [&] { run_program(program, arguments); });
+    return open_dump(out);
+  }
+
+  void run_engine() {
+    ThreadPool pool(thread_count(options_.n_threads));
+    const auto dump = [&](const std::string& name, DumpRequest request) {
+      request.chunk = options_.chunk;
+      request.options_json = all_options().dump();
+      step(name, [&] { run_dump(checkpoint_, model_, pool, prompts_, request, directory_ / name); });
+      return open_dump(directory_ / name);
+    };
+    teacher_forced_ = dump("engine-teacher-forced.h5", {.mode = "teacher-forced",
+                                                        .inputs = reference_path_,
+                                                        .first_layer = layers_.first,
+                                                        .end_layer = layers_.end,
+                                                        .taps = options_.taps});
+    if (layers_.first == 0) chained_ = dump("engine.h5", {.end_layer = layers_.end, .taps = options_.taps});
+    if (!is_whole_) return;
+    repeated_ = dump("engine-repeated.h5", {.logits_only = true});
+    decoded_ = dump("engine-decoded.h5",
+                    {.mode = "decode", .schedules = {{"tail", -1, kTail}, {"head", 0, kHead}, {"bands", 0, kBands}}});
+  }
+
+  [[nodiscard]] json all_options() const {
+    return {{"directory", options_.directory},
+            {"tokens", options_.tokens},
+            {"prompts", prompt_source_},
+            {"precision", options_.precision},
+            {"layers", options_.layers},
+            {"taps", options_.taps},
+            {"chunk", options_.chunk},
+            {"threads", options_.n_threads},
+            {"reference_program", options_.reference_program},
+            {"reference", options_.reference},
+            {"reference64", options_.reference64}};
+  }
+
+  /// Says what runs and how long it took.
+  void step(const std::string& name, const std::function<void()>& work) const {
+    if (options_.progress != nullptr) *options_.progress << name << " ..." << std::flush;
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (options_.progress != nullptr) *options_.progress << fmt::format(" {:.1f} s\n", seconds.count());
+  }
+
+  const VerifyOptions& options_;
+  fs::path directory_;
+  const checkpoint::Checkpoint& checkpoint_;
+  const model::Model& model_;
+  oracle::LayerRange layers_;  // that are compared
+  bool is_whole_ = true;       // all layers: there are logits
+  std::vector<Prompt> prompts_;
+  std::string prompt_source_;
+  fs::path reference_path_;
+  Dump reference_, reference_f64_, teacher_forced_f64_, teacher_forced_, chained_, repeated_, decoded_;
+};
+
+}  // namespace
+
+int verify_command(const VerifyOptions& options, std::ostream& out) {
+  if (options.reference.empty() && !options.reference64.empty()) {
+    throw Error(ErrorCode::usage, "--reference64 goes with --reference R.h5");
+  }
+  const auto precision = runtime::Precision::parse(options.precision);
+  const auto checkpoint = checkpoint::Checkpoint::open(options.directory);
+  const model::Model model(checkpoint, precision);
+  const fs::path directory = options.out.empty()
+                                 ? fs::path(fmt::format("kalibri-report-{}", checkpoint_name(options.directory)))
+                                 : fs::path(options.out);
+  open_report_directory(directory);
+  const json report = Verification(options, directory, checkpoint, model).run();
+  write_report(directory, report);
+  if (options.json) {
+    out << report.dump(1) << '\n';
+  } else {
+    out << reports::terminal(report, options.colour) << "Report: " << (directory / "report.html").string() << '\n';
+  }
+  return report.at("verdict").at("exit_status").get<int>();
+}
+
+}  // namespace kalibri::cli

@@ -1,0 +1,141 @@
+#include "oracle/verdict/floor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "oracle/verdict/rules.hpp"
+#include "oracle/verdict/ties.hpp"
+
+namespace kalibri::oracle {
+
+namespace {
+
+/// Rows that say nothing about rounding: teacher-forced, what comes after the router for a token whose experts differ;
+/// chained, everything from the prompt's first differing token on.
+std::vector<bool> rows_left_out(const PromptDifference& prompt, const LayerDifference* layer, const std::string& tensor,
+                                RunMode mode) {
+  const auto n_tokens = static_cast<std::size_t>(prompt.n_tokens);
+  if (mode == RunMode::chained) {
+    std::vector<bool> left_out(n_tokens, false);
+    std::fill(left_out.begin() + first_differing_token(prompt), left_out.end(), true);
+    return left_out;
+  }
+  if (layer == nullptr || !layer->routing || !is_after_router(tensor)) return {};
+  return layer->routing->differs;
+}
+
+void widen(Floor& floor, std::int64_t layer, const std::string& tensor, const TensorDifference& difference,
+           double scale, const std::vector<bool>& left_out) {
+  const Worst error = worst_row(difference.row_rel, left_out);
+  if (error.row < 0) return;  // nothing left to measure
+  TensorFloor& entry = floor.tensors[{layer, tensor}];
+  entry.rel_token_max = std::max({entry.rel_token_max, error.value, kLeastFloor});
+  entry.max_abs = std::max({entry.max_abs, worst_row(difference.row_max_abs, left_out).value, kLeastFloor * scale});
+  if (difference.row_rel_trimmed.empty()) return;
+  const Worst trimmed = worst_row(difference.row_rel_trimmed, left_out);
+  entry.rel_token_max_trimmed = std::max({entry.rel_token_max_trimmed.value_or(0), trimmed.value, kLeastFloor});
+}
+
+/// The size of the numbers that a tensor is made of; a gap is a difference of selection scores, as large as router
+/// logits.
+double scale_of(const LayerDifference& layer, const std::string& tensor) {
+  const auto logits = layer.tensors.find("router_logits");
+  if (tensor == "router_gap" && logits != layer.tensors.end()) return logits->second.reference_max_abs;
+  return layer.tensors.at(tensor).reference_max_abs;
+}
+
+void widen_logits(Floor& floor, const PromptDifference& prompt, RunMode mode) {
+  if (!prompt.logits) return;
+  const LogitsDifference& logits = *prompt.logits;
+  const std::int64_t end = mode == RunMode::chained ? first_differing_token(prompt) : prompt.n_tokens;
+  const LogitMetrics metrics = summarise_positions(logits, 0, end);
+  if (metrics.n_positions == 0) return;
+  const double least = kl_rounding(logits.n_vocab);
+  LogitsFloor& all = floor.logits ? *floor.logits : floor.logits.emplace();
+  all.kl_mean = std::max({all.kl_mean, *metrics.kl_mean, least});
+  all.kl_max = std::max({all.kl_max, *metrics.kl_max, least});
+  all.max_abs_logit = std::max({all.max_abs_logit, *metrics.max_abs_logit, kLeastFloor * logits.reference_max_abs});
+  for (const LogitsRow& row : logits.rows) {
+    if (row.difference.position < end) all.rel_token_max = std::max({all.rel_token_max, row.rel, kLeastFloor});
+  }
+  all.n_positions += metrics.n_positions;
+}
+
+/// Differing expert sets inside the reference must be ties as well, and no floor may ask for a bound that proves
+/// nothing.
+Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode) {
+  Finding finding{difference.check + "/floor", difference.check, Status::held, {}, kLoosestBound, {}, {}, ""};
+  std::int64_t n_faults = 0;
+  for (const PromptDifference& prompt : difference.prompts) {
+    for (const LayerTies& ties : judge_ties(prompt, &floor, mode))
+      n_faults += static_cast<std::int64_t>(ties.faults.size());
+  }
+  double widest = 0;
+  for (const auto& [key, entry] : floor.tensors) {
+    if (key.second == "router_gap" || entry.rel_token_max <= widest) continue;
+    widest = entry.rel_token_max;
+    finding.where.layer.reset();
+    if (key.first != kNoLayer) finding.where.layer = key.first;
+    finding.where.tensor = key.second;
+  }
+  finding.value = kKappa * widest;
+  finding.floor = widest;
+  finding.text =
+      fmt::format("widest bound {:.2e}; {} token-layer pairs with differing expert sets left out, {} of them no ties",
+                  kKappa * widest, floor.tokens_left_out, n_faults);
+  if (!(kKappa * widest <= kLoosestBound) || n_faults > 0 || floor.tensors.empty()) {
+    finding.status = Status::mistrusted;
+    finding.text = "the reference's fp32 and fp64 runs differ by more than rounding: " + finding.text;
+  }
+  return finding;
+}
+
+}  // namespace
+
+const TensorFloor* Floor::find(std::int64_t layer, const std::string& tensor) const {
+  const auto entry = tensors.find({layer, tensor});
+  return entry == tensors.end() ? nullptr : &entry->second;
+}
+
+Floor measure_floor(const DumpDifference& difference, RunMode mode) {
+  Floor floor;
+  for (const PromptDifference& prompt : difference.prompts) {
+    for (const auto& [name, tensor] : prompt.tensors) {
+      widen(floor, kNoLayer, name, tensor, tensor.reference_max_abs, rows_left_out(prompt, nullptr, name, mode));
+    }
+    for (const LayerDifference& layer : prompt.layers) {
+      for (const auto& [name, tensor] : layer.tensors) {
+        widen(floor, layer.layer, name, tensor, scale_of(layer, name), rows_left_out(prompt, &layer, name, mode));
+      }
+      if (layer.routing) floor.tokens_left_out += layer.routing->n_differing();
+    }
+    widen_logits(floor, prompt, mode);
+  }
+  floor.findings = difference.findings;
+  floor.findings.push_back(trust(difference, floor, mode));
+  return floor;
+}
+
+nlohmann::json to_json(const Floor& floor) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const auto& [key, entry] : floor.tensors) {
+    tensors.push_back({{"layer", key.first},
+                       {"tensor", key.second},
+                       {"rel_token_max", number(entry.rel_token_max)},
+                       {"rel_token_max_trimmed", number(entry.rel_token_max_trimmed)},
+                       {"max_abs", number(entry.max_abs)}});
+  }
+  nlohmann::json logits;
+  if (floor.logits) {
+    logits = {{"kl_mean", number(floor.logits->kl_mean)},
+              {"kl_max", number(floor.logits->kl_max)},
+              {"max_abs_logit", number(floor.logits->max_abs_logit)},
+              {"rel_token_max", number(floor.logits->rel_token_max)},
+              {"n_positions", floor.logits->n_positions}};
+  }
+  return {{"tensors", tensors}, {"tokens_left_out", floor.tokens_left_out}, {"logits", logits}};
+}
+
+}  // namespace kalibri::oracle

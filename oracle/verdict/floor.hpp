@@ -1,0 +1,47 @@
+// The measured floor: how far the reference in fp32 lies from the reference in fp64. Teacher-forced it isolates each
+// layer (both got the same fp32 inputs), chained it holds what accumulates.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "oracle/compare/dump_difference.hpp"
+
+namespace kalibri::oracle {
+
+enum class RunMode : std::uint8_t { teacher_forced, chained };
+
+struct TensorFloor {
+  double rel_token_max = 0;                     // largest row error, at least kLeastFloor
+  std::optional<double> rel_token_max_trimmed;  // of wide rows
+  double max_abs = 0;                           // at least kLeastFloor times the reference's largest value
+};
+
+struct LogitsFloor {
+  double kl_mean = 0, kl_max = 0;  // at least kl_rounding
+  double max_abs_logit = 0, rel_token_max = 0;
+  std::int64_t n_positions = 0;
+};
+
+struct Floor {
+  std::map<std::pair<std::int64_t, std::string>, TensorFloor>
+      tensors;                        // by layer (or kNoLayer) and name; over all prompts
+  std::optional<LogitsFloor> logits;  // absent when no position remained
+  std::int64_t tokens_left_out = 0;   // token-layer pairs whose expert sets differ
+  std::vector<Finding> findings;      // whether the floor can be trusted
+
+  /// Null when nothing was measured there.
+  [[nodiscard]] const TensorFloor* find(std::int64_t layer, const std::string& tensor) const;
+};
+
+/// `difference` compares the fp32 reference (as reference) with its fp64 run (as candidate).
+Floor measure_floor(const DumpDifference& difference, RunMode mode);
+
+nlohmann::json to_json(const Floor& floor);
+
+}  // namespace kalibri::oracle

@@ -1,0 +1,36 @@
+// The constants behind every bound, in one place, each with its reason. A bound is a multiple of a measured floor: how
+// far the reference's own fp32 lies from its fp64.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kalibri::oracle {
+
+/// Row errors, chained logits and router gaps: bound = kKappa * floor. Candidate and reference round independently, so
+/// their distance is at most about two floors; the rest is room for another order of summation (spec/verdict.md 4.1,
+/// G2).
+inline constexpr double kKappa = 4;
+
+/// Chained KL: bound = kLambda * floor. KL is quadratic in the logits' error, and 10 is about (kKappa * 0.8)^2
+/// (spec/verdict.md 4.1, G5).
+inline constexpr double kLambda = 10;
+
+/// No floor of a relative error is below two fp32 roundings, 2 * 2^-24: a tensor of few rows can be exact by luck.
+inline constexpr double kLeastFloor = 0x1p-23;
+
+/// A bound of a relative error above this is no proof: the published tool's own bound for fp32
+/// (spec/verification.md 4.1). A floor that asks for more is mistrusted, because reference and fp64 then differ by more
+/// than rounding.
+inline constexpr double kLoosestBound = 1e-3;
+
+/// What float64 arithmetic alone can make of the KL of two equal distributions over n_vocab entries. With u = 2^-53:
+/// each ln p is a difference of a logit and the log-sum-exp, off by at most 2 u (|ln p| + 1) on either side, so their
+/// weighted sum is off by at most 4 u (entropy + 1) <= 4 u (ln n_vocab + 1); its own summation adds the same again.
+double kl_rounding(std::int64_t n_vocab);
+
+/// For a report: the constants and a sentence on what they mean.
+nlohmann::json rules_json();
+
+}  // namespace kalibri::oracle
