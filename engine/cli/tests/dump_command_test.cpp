@@ -48,9 +48,9 @@ TEST_CASE("A dump holds every tensor of both prompts, and each tap that the form
     for (const char* name : {"embedding", "final_norm", "logits"}) REQUIRE(reader.find(prompt.name, name).has_value());
     REQUIRE(prompt.layers.size() == 5);
     for (const std::int64_t layer : prompt.layers) {
-      for (const char* name : {"residual", "router_logits", "router_gap", "expert_ids", "expert_weights", "q", "k", "v",
-                               "attention_context", "attention_out", "post_attention", "pre_mlp", "routed_out",
-                               "shared_out", "moe_out"}) {
+      for (const char* name :
+           {"residual", "router_logits", "router_gap", "expert_ids", "expert_weights", "q", "k", "v",
+            "attention_context", "attention_out", "post_attention", "pre_mlp", "routed_out", "shared_out", "moe_out"}) {
         INFO(name);
         REQUIRE(reader.find(prompt.name, dump::layer_path(layer, name)).has_value());
       }
@@ -150,7 +150,7 @@ TEST_CASE("Usage mistakes exit with 2, help and version with 0, and each command
   CHECK_THAT(version.out, ContainsSubstring("kernels: "));
   const RunResult scalar = kalibri_program({"--version"}, {.environment = {{"KALIBRI_ISA", "scalar"}}});
   CHECK_THAT(scalar.out, ContainsSubstring("kernels: scalar"));
-  for (const char* command : {"dump"}) {
+  for (const char* command : {"verify", "inspect", "dump", "compare", "report"}) {
     const RunResult help = kalibri_program({command, "--help"});
     CHECK(help.exit_status == 0);
     CHECK_THAT(help.out, ContainsSubstring("Example:\n  kalibri " + std::string(command)));

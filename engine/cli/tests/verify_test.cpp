@@ -1,0 +1,117 @@
+// `kalibri verify` end to end on the golden sets: the engine holds in both precisions, with the reference run by itself
+// and with its dumps given; one changed bit in the checkpoint that only the engine reads does not.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "fixtures/catch.hpp"
+#include "fixtures/golden.hpp"
+#include "fixtures/run_program.hpp"
+#include "fixtures/safetensors_reader.hpp"
+#include "fixtures/safetensors_writer.hpp"
+#include "fixtures/shard.hpp"
+#include "fixtures/temp_directory.hpp"
+
+using namespace kalibri;
+using Catch::Matchers::ContainsSubstring;
+using fixtures::RunResult;
+using nlohmann::json;
+
+namespace {
+
+RunResult kalibri_program(const std::vector<std::string>& arguments) {
+  return fixtures::run_program(KALIBRI_BIN_DIR "/kalibri", arguments);
+}
+
+json report_of(const std::filesystem::path& directory) {
+  return json::parse(fixtures::read_file(directory / "report.json"));
+}
+
+}  // namespace
+
+TEST_CASE("verify holds on each golden set of Kolibri 1, in both precisions") {
+  const fixtures::TempDirectory scratch;
+  for (const std::string set :
+       {"kolibri1-k1", "kolibri1-k1-fp8", "kolibri1-k2", "kolibri1-k2-fp8", "kolibri1-k2-sharded"}) {
+    const auto golden = fixtures::find_golden(set == "kolibri1-k2-sharded" ? "kolibri1-k2" : set);
+    if (!golden.has_value()) KALIBRI_SKIP("golden set " + set + " is not there");
+    std::filesystem::path directory = *golden;
+    if (set == "kolibri1-k2-sharded") {
+      directory = scratch.path() / set;
+      fixtures::shard_checkpoint(*golden, directory, 2);
+    }
+    for (const char* precision : {"exact", "native"}) {
+      const auto out = scratch.path() / (set + "-" + precision);
+      const RunResult run = kalibri_program({"verify", directory, "--out", out, "--precision", precision});
+      INFO(set << ", " << precision << "\n" << run.out << run.err);
+      CHECK(run.exit_status == 0);
+      CHECK_THAT(run.out, ContainsSubstring("Verdict: held"));
+      const json report = report_of(out);
+      CHECK(report.at("options").at("precision") == precision);
+      CHECK(report.at("findings").size() > 20);
+      for (const json& finding : report.at("findings")) CHECK(finding.at("status") != "fell_short");
+      for (const char* file : {"report.md", "report.html", "junit.xml"})
+        CHECK(std::filesystem::file_size(out / file) > 1000);
+    }
+  }
+}
+
+TEST_CASE(
+    "verify takes the reference's dumps instead of running it, mistrusts what has no floor, and sees one changed bit") {
+  const auto golden = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!golden.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const fixtures::TempDirectory scratch;
+  const auto first = scratch.path() / "first";
+  REQUIRE(kalibri_program({"verify", *golden, "--out", first}).exit_status == 0);
+  const std::vector<std::string> given = {"--reference", first / "reference.h5"};
+  const std::vector<std::string> floors = {"--reference64", first / "reference-f64.h5", "--reference64",
+                                           first / "reference-f64-teacher-forced.h5"};
+  const auto verify = [&](const std::filesystem::path& directory, const char* out, bool with_floors) {
+    std::vector<std::string> arguments = {"verify", directory, "--out", scratch.path() / out};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    if (with_floors) arguments.insert(arguments.end(), floors.begin(), floors.end());
+    return kalibri_program(arguments);
+  };
+  CHECK(verify(*golden, "again", true).exit_status == 0);
+
+  const RunResult no_floor = verify(*golden, "no-floor", false);
+  CHECK(no_floor.exit_status == 1);
+  CHECK(report_of(scratch.path() / "no-floor").at("verdict").at("status") == "mistrusted");
+
+  const auto changed = scratch.path() / "changed";
+  std::filesystem::create_directory(changed);
+  for (const char* file : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(*golden / file, changed / file);
+  std::string bytes = fixtures::read_file(changed / "model.safetensors");
+  const auto places = fixtures::read_safetensors_header(changed / "model.safetensors");
+  const auto& scale = places.at("model.layers.2.self_attn.v_proj.weight_scale_inv");
+  bytes[static_cast<std::size_t>(scale.file_offset) + 1] ^= 0x40;  // the middle of an f32's mantissa
+  std::filesystem::permissions(changed / "model.safetensors", std::filesystem::perms::owner_all);
+  fixtures::write_file(changed / "model.safetensors", bytes);
+  const RunResult other = verify(changed, "other", true);
+  INFO(other.out << other.err);
+  CHECK(other.exit_status == 1);
+  const json report = report_of(scratch.path() / "other");
+  CHECK(report.at("verdict").at("status") == "fell_short");
+  for (const json& row : report.at("comparisons").at("teacher_forced").at("rows")) {
+    if (row.at("status") == "fell_short") CHECK(row.at("layer") == 2);
+  }
+}
+
+TEST_CASE("verify refuses what it cannot use with status 2") {
+  const auto golden = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!golden.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const fixtures::TempDirectory scratch;
+  const std::string out = scratch.path() / "out";
+  const RunResult missing = kalibri_program({"verify", "/nowhere", "--out", out});
+  CHECK(missing.exit_status == 2);
+  CHECK_THAT(missing.err, ContainsSubstring("/nowhere"));
+  const RunResult no_reference =
+      kalibri_program({"verify", *golden, "--out", out, "--reference-program", "/nowhere/program"});
+  CHECK(no_reference.exit_status == 2);
+  CHECK_THAT(no_reference.err, ContainsSubstring("/nowhere/program"));
+  const RunResult floors_alone = kalibri_program({"verify", *golden, "--out", out, "--reference64", "x.h5"});
+  CHECK(floors_alone.exit_status == 2);
+  CHECK_THAT(floors_alone.err, ContainsSubstring("--reference64 goes with --reference"));
+}
