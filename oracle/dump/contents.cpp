@@ -67,8 +67,10 @@ class Checker {
 
   Contents run() {
     read_header();
-    group_ = Handle(H5Gopen2(file_, "prompts", H5P_DEFAULT), H5Gclose);
-    if (!group_.valid()) fail("", "no group /prompts: a dump has one with a group for each prompt");
+    H5L_info_t link;  // a link that leads elsewhere is not followed
+    const bool is_here = H5Lget_info(file_, "prompts", &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD;
+    if (is_here) group_ = Handle(H5Gopen2(file_, "prompts", H5P_DEFAULT), H5Gclose);
+    if (!group_.valid()) fail("", "no group /prompts: a dump has one, with a group for each prompt");
     const std::vector<Node> nodes = scan(group_.id(), where_ + ": /prompts");
     for (std::size_t begin = 0; begin < nodes.size();) {
       std::size_t end = begin + 1;
@@ -198,6 +200,7 @@ void Checker::check_group(PromptInfo& prompt, const Node& node, std::string_view
 }
 
 void Checker::read_dataset(PromptInfo& prompt, const Node& node, std::string_view path) {
+  if (node.is_group) fail(node.path, "a group, expected a dataset");
   const std::optional<TensorName> known = find_tensor(path);
   if (!known) {
     const std::vector<std::string_view> parts = split(path, '/');

@@ -58,8 +58,10 @@ void read_value(const Attribute& attribute, hid_t memory_type, void* value, cons
 
 }  // namespace
 
-void silence() {
+void start() {
+  static const herr_t kept = H5dont_atexit();
   static thread_local const herr_t silent = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  static_cast<void>(kept);
   static_cast<void>(silent);
 }
 

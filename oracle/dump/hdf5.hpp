@@ -41,8 +41,9 @@ class Handle {
   Close close_ = nullptr;
 };
 
-/// Turns HDF5's own printing of errors off for this thread.
-void silence();
+/// Comes before all other calls: turns HDF5's own printing of errors off for this thread, and its clean-up at exit off for
+/// the process (it crashes when a full disk kept a file from being closed; Handle closes all that we open).
+void start();
 
 /// What HDF5 said about the call that just failed, in one line: the most specific message.
 std::string last_error();

@@ -34,10 +34,20 @@ inline constexpr TensorName kScheduleLogits{"logits", "N,V", true, false};
 inline constexpr std::array kLayerTensors = {
     TensorName{"attention_context", "T,heads*D"},  // heads' outputs, concatenated, before o_proj
     TensorName{"attention_out", "T,H"},            // o_proj's output
+    TensorName{"attn_inject", "T,C"},              // weights that inject the token mixer's output into C streams
+    TensorName{"attn_mixed", "T,H"},               // what enters the token mixer
+    TensorName{"delta_core", "T,value_heads,dv"},  // the delta rule's output, before norm and gate
     TensorName{"expert_ids", "T,k", false, false},
     TensorName{"expert_weights", "T,k", true, false},
-    TensorName{"k", "T,kv_heads*D"},      // as cached: after norm and rope
-    TensorName{"moe_out", "T,H"},         // routed + shared, before any norm
+    TensorName{"index_scores", "T,blocks"},  // -1 where the block is not complete for that query
+    TensorName{"k", "T,kv_heads*D"},         // as cached: after norm and rope
+    TensorName{"mixer_out", "T,H"},          // the token mixer's output
+    TensorName{"mlp_inject", "T,C"},
+    TensorName{"mlp_mixed", "T,H"},          // what enters router and experts
+    TensorName{"moe_out", "T,H"},            // routed + shared, before any norm
+    TensorName{"ngram_embedding", "T,ple"},  // the table's rows, heads side by side
+    TensorName{"ngram_rows", "T,heads", false},
+    TensorName{"ple_out", "T,R"},         // what the n-gram layer adds to the streams
     TensorName{"post_attention", "T,R"},  // residual after the attention add
     TensorName{"pre_mlp", "T,H"},         // input of router and experts
     TensorName{"q", "T,heads*D"},         // after norm and rope
@@ -45,6 +55,7 @@ inline constexpr std::array kLayerTensors = {
     TensorName{"router_gap", "T", true, false},
     TensorName{"router_logits", "T,E", true, false},
     TensorName{"routed_out", "T,H"},
+    TensorName{"selected_blocks", "T,kept", false},  // ascending, -1 padded
     TensorName{"shared_out", "T,H"},
     TensorName{"v", "T,kv_heads*D"},
 };

@@ -65,7 +65,7 @@ struct Reader::Impl {
 template <typename Value>
 std::vector<Value> Reader::Impl::read(const std::string& at, std::int64_t first_row, std::int64_t n_rows, bool floating,
                                       ElementType type) {
-  hdf5::silence();
+  hdf5::start();
   const auto found = contents.datasets.find(at);
   if (found == contents.datasets.end()) fail(at, "no such dataset");
   const DatasetInfo& info = found->second;
@@ -90,7 +90,7 @@ std::vector<Value> Reader::Impl::read(const std::string& at, std::int64_t first_
 }
 
 Reader::Reader(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
-  hdf5::silence();
+  hdf5::start();
   impl_->path = path;
   impl_->file = open_file(path);
   impl_->contents = read_contents(impl_->file.id(), path.string());

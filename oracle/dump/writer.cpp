@@ -171,7 +171,7 @@ void Writer::Impl::write_hyperslab(const std::string& path, const Tensor& tensor
 void Writer::Impl::write_rows(const std::string& path_in_prompt, std::int64_t n_rows_total,
                               std::span<const std::int64_t> row_dims, std::int64_t first_row, ElementType type,
                               const void* data, std::size_t n_elements) {
-  hdf5::silence();
+  hdf5::start();
   if (prompt.empty()) misuse(path_in_prompt, "no prompt was begun");
   if (!is_path(path_in_prompt)) misuse(path_in_prompt, "no valid path");
   const std::string path = prompt + "/" + path_in_prompt;
@@ -207,7 +207,7 @@ void Writer::Impl::write_rows(const std::string& path_in_prompt, std::int64_t n_
 }
 
 Writer::Writer(const std::filesystem::path& path, const Header& header) : impl_(std::make_unique<Impl>(path)) {
-  hdf5::silence();
+  hdf5::start();
   impl_->create();
   impl_->write_header(header);
 }
@@ -216,7 +216,7 @@ Writer::~Writer() = default;
 
 void Writer::begin_prompt(const std::string& name, std::span<const std::int32_t> tokens,
                           const std::string& text_sha256) {
-  hdf5::silence();
+  hdf5::start();
   const std::string where = impl_->partial.path().string() + ": prompt '" + name + "'";
   if (!hdf5::is_name(name)) throw Error(where + ": no valid name: it must be UTF-8, not empty and without '/'");
   if (impl_->n_tokens.contains(name)) throw Error(where + ": two prompts have this name: rename one");
@@ -254,7 +254,7 @@ void Writer::write_rows(const std::string& path, std::int64_t n_rows_total, std:
 }
 
 void Writer::describe_schedule(const std::string& schedule, std::int64_t first_position, std::int64_t n_prefilled) {
-  hdf5::silence();
+  hdf5::start();
   if (!hdf5::is_name(schedule)) throw Error("schedule '" + schedule + "': no valid name");
   const std::string path = impl_->prompt + "/decode/" + schedule;
   const std::size_t n_tokens = impl_->n_tokens.at(impl_->prompt);
@@ -272,7 +272,7 @@ void Writer::describe_schedule(const std::string& schedule, std::int64_t first_p
 }
 
 void Writer::finish(std::int64_t peak_rss_bytes, double wall_s) {
-  hdf5::silence();
+  hdf5::start();
   if (impl_->failed) misuse("finish", "an earlier write failed");
   for (const auto& [path, tensor] : impl_->tensors) {
     if (tensor.n_missing > 0) misuse(path, std::to_string(tensor.n_missing) + " rows were never written");
