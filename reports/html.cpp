@@ -2,6 +2,7 @@
 // setting.
 #include <fmt/format.h>
 
+#include "reports/escape.hpp"
 #include "reports/report.hpp"
 #include "reports/tables.hpp"
 
@@ -31,29 +32,6 @@ td.text{white-space:normal;min-width:22rem}
 summary{cursor:pointer;font-size:1.1rem;font-weight:600;margin:2rem 0 .5rem}
 pre{overflow-x:auto;border:1px solid var(--line);background:var(--panel);padding:1rem;font-size:.8rem}
 )css";
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 std::string cell_text(const Cell& cell, bool right) {
   const std::string classes = right ? "r " + cell.status : cell.status;

@@ -31,18 +31,6 @@ bool rotates(const Kolibri1Layer& layer) {
   return KALIBRI_MUTATE(KALIBRI_MUTATE(layer.is_sliding, "rope_on_full_layers", true), "no_rope_at_all", false);
 }
 
-#ifdef KALIBRI_MUTANTS
-/// Pairs (2i, 2i + 1) instead of (i, i + half).
-void rope_interleaved(float* x, const float* cos, const float* sin, std::int64_t half) {
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float a = x[2 * i];
-    const float b = x[2 * i + 1];
-    x[2 * i] = a * cos[i] - b * sin[i];
-    x[2 * i + 1] = b * cos[i] + a * sin[i];
-  }
-}
-#endif
-
 float rounded_to_bf16(float value) { return kernels::bf16_to_f32(kernels::f32_to_bf16(value)); }
 
 }  // namespace
@@ -85,7 +73,7 @@ void Kolibri1Sequence::norm_and_rotate(float* heads, std::int64_t n_heads, const
     float* row = heads + t * n_heads * d;
     const auto rotate = [&] {
       for (std::int64_t h = 0; rotates && h < n_heads; ++h) {
-        KALIBRI_MUTATE(kernels().rope, "rope_interleaved", rope_interleaved)
+        KALIBRI_MUTATE(kernels().rope, "rope_interleaved", rope_neighbours)
         (row + h * d, rotary_.cosines(first_pos + t), rotary_.sines(first_pos + t), rotary_.half());
       }
     };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/kernels/mutation.hpp"
+#include "engine/model/swiglu_weights.hpp"
 #include "engine/runtime/resident_experts.hpp"
 
 namespace kalibri::model {
@@ -24,13 +25,6 @@ std::vector<float> repeated(const std::vector<float>& head, std::int64_t n_heads
   std::vector<float> all;
   for (std::int64_t h = 0; h < n_heads; ++h) all.insert(all.end(), head.begin(), head.end());
   return all;
-}
-
-runtime::ExpertWeights swiglu_weights(const Checkpoint& checkpoint, const std::string& prefix, std::int64_t hidden_size,
-                                      std::int64_t width, bool check_codes) {
-  return {checkpoint.matrix(prefix + "gate_proj.weight", width, hidden_size, check_codes),
-          checkpoint.matrix(prefix + "up_proj.weight", width, hidden_size, check_codes),
-          checkpoint.matrix(prefix + "down_proj.weight", hidden_size, width, check_codes)};
 }
 
 std::string layer_prefix(std::int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
@@ -62,8 +56,7 @@ Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, 
   layer.post_attention_layernorm = norm_weight(checkpoint, p + expert_norm + ".weight", h);
   layer.router = checkpoint.matrix(p + "mlp.gate.weight", c.num_experts, h, true);
   layer.expert_bias = checkpoint.vector(p + "moe.router.expert_bias", c.num_experts);
-  layer.shared_expert =
-      swiglu_weights(checkpoint, p + "mlp.shared_experts.", h, c.shared_expert_intermediate_size, true);
+  layer.shared_expert = find_swiglu(checkpoint, p + "mlp.shared_experts.", h, c.shared_expert_intermediate_size, true);
   layer.post_ffn_norm = norm_weight(checkpoint, p + "post_ffn_norm.weight", h);
   return layer;
 }
@@ -84,12 +77,12 @@ Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Pr
     experts.emplace_back();
     for (std::int64_t e = 0; e < config.num_experts; ++e) {
       experts.back().push_back(
-          swiglu_weights(checkpoint, expert_prefix(l, e), h, config.moe_intermediate_size, /*check_codes=*/false));
+          find_swiglu(checkpoint, expert_prefix(l, e), h, config.moe_intermediate_size, /*check_codes=*/false));
     }
   }
   // The experts' codes are read when an expert is first used, not all of them now.
   const auto check = [&checkpoint, h, width = config.moe_intermediate_size](std::int64_t layer, std::int64_t expert) {
-    swiglu_weights(checkpoint, expert_prefix(layer, expert), h, width, /*check_codes=*/true);
+    find_swiglu(checkpoint, expert_prefix(layer, expert), h, width, /*check_codes=*/true);
   };
   experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check);
 }

@@ -6,6 +6,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/kernels/mutation.hpp"
+#include "engine/model/swiglu_weights.hpp"
 #include "engine/runtime/resident_experts.hpp"
 
 namespace kalibri::model {
@@ -170,13 +171,6 @@ std::unique_ptr<NgramWeights> ngram(const Checkpoint& checkpoint, const std::str
   return w;
 }
 
-ExpertWeights swiglu_weights(const Checkpoint& checkpoint, const std::string& prefix, std::int64_t hidden_size,
-                             std::int64_t width, bool check_values) {
-  return {checkpoint.matrix(prefix + "gate_proj.weight", width, hidden_size, check_values),
-          checkpoint.matrix(prefix + "up_proj.weight", width, hidden_size, check_values),
-          checkpoint.matrix(prefix + "down_proj.weight", hidden_size, width, check_values)};
-}
-
 std::string expert_prefix(const std::string& mlp, std::int64_t expert) {
   return mlp + "experts." + std::to_string(expert) + ".";
 }
@@ -190,7 +184,7 @@ std::vector<ExpertWeights> layer_experts(const Checkpoint& checkpoint, const std
   const bool fused = checkpoint.find(mlp + "experts.gate_up_proj") != nullptr;
   for (std::int64_t e = 0; e < c.num_experts; ++e) {
     if (!fused) {
-      experts.push_back(swiglu_weights(checkpoint, expert_prefix(mlp, e), h, width, /*check_values=*/false));
+      experts.push_back(find_swiglu(checkpoint, expert_prefix(mlp, e), h, width, /*check_values=*/false));
       continue;
     }
     const MatrixView gate_up = checkpoint.stacked_matrix(mlp + "experts.gate_up_proj", c.num_experts, 2 * width, h, e);
@@ -226,7 +220,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
     }
     layer.router = checkpoint.matrix(p + "mlp.gate.weight", c.num_experts, c.hidden_size, true);
     layer.shared_expert =
-        swiglu_weights(checkpoint, p + "mlp.shared_expert.", c.hidden_size, c.shared_expert_intermediate_size, true);
+        find_swiglu(checkpoint, p + "mlp.shared_expert.", c.hidden_size, c.shared_expert_intermediate_size, true);
     layer.shared_expert_gate = checkpoint.matrix(p + "mlp.shared_expert_gate.weight", 1, c.hidden_size, true);
     layers.push_back(std::move(layer));
     experts.push_back(layer_experts(checkpoint, p + "mlp.", c));
@@ -236,7 +230,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
                                                                                                std::int64_t expert) {
     const std::string mlp = prefix + "layers." + std::to_string(layer) + ".mlp.";
     if (checkpoint.find(mlp + "experts.gate_up_proj") != nullptr) return;  // bf16 or f32: no codes
-    swiglu_weights(checkpoint, expert_prefix(mlp, expert), h, width, /*check_values=*/true);
+    find_swiglu(checkpoint, expert_prefix(mlp, expert), h, width, /*check_values=*/true);
   };
   experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check);
 }

@@ -40,4 +40,15 @@ void RotaryTable::prepare(std::int64_t first_pos, const std::vector<AxisPosition
   }
 }
 
+#ifdef KALIBRI_MUTANTS
+void rope_neighbours(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cos[i] - b * sin[i];
+    x[2 * i + 1] = b * cos[i] + a * sin[i];
+  }
+}
+#endif
+
 }  // namespace kalibri::model

@@ -39,4 +39,9 @@ class RotaryTable {
   std::vector<float> sin_;
 };
 
+#ifdef KALIBRI_MUTANTS
+/// A wrong rotation, for deliberate defects: pairs (2i, 2i + 1) instead of (i, i + half).
+void rope_neighbours(float* x, const float* cos, const float* sin, std::int64_t half);
+#endif
+
 }  // namespace kalibri::model

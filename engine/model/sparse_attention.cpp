@@ -20,18 +20,6 @@ float norm_eps(const Qwen4ExpConfig& c) {
   return static_cast<float>(KALIBRI_MUTATE(c.rms_norm_eps, "norm_eps_1e-5", 1e-5));
 }
 
-#ifdef KALIBRI_MUTANTS
-/// Pairs (2i, 2i + 1) instead of (i, i + half).
-void rope_neighbours(float* x, const float* cos, const float* sin, std::int64_t half) {
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float a = x[2 * i];
-    const float b = x[2 * i + 1];
-    x[2 * i] = a * cos[i] - b * sin[i];
-    x[2 * i + 1] = b * cos[i] + a * sin[i];
-  }
-}
-#endif
-
 /// RMS1 of one head, then rotation of its first components.
 void norm_and_rotate(float* x, const std::vector<float>& norm, float eps, const float* cos, const float* sin,
                      std::int64_t half) {
