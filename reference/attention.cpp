@@ -58,6 +58,11 @@ at::Tensor rotate(const at::Tensor& x, const Rotation& rotation) {
   return at::cat({a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin}, -1);
 }
 
+at::Tensor rotate_first(const at::Tensor& x, const Rotation& rotation) {
+  const std::int64_t width = 2 * rotation.cos.size(-1);
+  return at::cat({rotate(x.narrow(-1, 0, width), rotation), x.narrow(-1, width, x.size(-1) - width)}, -1);
+}
+
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t window) {
   const std::int64_t n_tokens = q.size(0);
   const std::int64_t n_keys_max = window > 0 ? std::min(n_tokens, window + kMaxQueries) : n_tokens;

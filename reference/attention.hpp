@@ -20,6 +20,9 @@ Rotation rotation(std::int64_t n_tokens, std::int64_t head_dim, double base, at:
 /// sin.
 at::Tensor rotate(const at::Tensor& x, const Rotation& rotation);
 
+/// Rotates the first 2 * (rotation's pairs) components and passes the others.
+at::Tensor rotate_first(const at::Tensor& x, const Rotation& rotation);
+
 /// softmax(q k / sqrt(D)) v with key j visible to query i iff j <= i, and, where window > 0, i - j <= window - 1.
 /// q [T, n_heads, D], k and v [T, n_kv_heads, D] -> [T, n_heads * D]; query head h reads KV head floor(h * n_kv_heads /
 /// n_heads). Queries are taken in blocks: scores need memory for one block. Source: spec/kolibri1.md 3.1, points 4

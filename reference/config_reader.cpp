@@ -41,6 +41,23 @@ std::int64_t ConfigReader::size(const char* key) const {
   return *count;
 }
 
+std::int64_t ConfigReader::count(const char* key) const {
+  const std::optional<std::int64_t> count = as_count(value(key));
+  if (!count) refuse(key, "expected an integer of at least 0");
+  return *count;
+}
+
+std::vector<std::int64_t> ConfigReader::counts(const char* key) const {
+  if (!value(key).is_array()) return {count(key)};
+  std::vector<std::int64_t> counts;
+  for (const nlohmann::json& element : value(key)) {
+    const std::optional<std::int64_t> count = as_count(element);
+    if (!count) refuse(key, "expected integers of at least 0");
+    counts.push_back(*count);
+  }
+  return counts;
+}
+
 double ConfigReader::positive(const char* key) const {
   const double number = value(key).is_number() ? value(key).get<double>() : 0.0;
   if (!(number > 0.0) || !std::isfinite(number)) refuse(key, "expected a finite number above 0");

@@ -23,6 +23,10 @@ class ConfigReader {
   [[nodiscard]] ConfigReader object(const char* key) const;
   /// An integer in [1, 2^31). Throws Error.
   [[nodiscard]] std::int64_t size(const char* key) const;
+  /// An integer in [0, 2^63). Throws Error.
+  [[nodiscard]] std::int64_t count(const char* key) const;
+  /// An integer in [0, 2^63), or a list of such. Throws Error.
+  [[nodiscard]] std::vector<std::int64_t> counts(const char* key) const;
   /// A finite number above 0. Throws Error.
   [[nodiscard]] double positive(const char* key) const;
   [[nodiscard]] bool flag(const char* key) const;

@@ -75,7 +75,7 @@ class Kolibri1 {
   [[nodiscard]] const Kolibri1Config& config() const { return config_; }
 
   [[nodiscard]] at::Tensor embed(std::span<const Prompt> prompts) const {
-    std::vector<std::int32_t> ids;
+    std::vector<std::int64_t> ids;
     for (const Prompt& prompt : prompts) ids.insert(ids.end(), prompt.tokens.begin(), prompt.tokens.end());
     return load_rows(embed_tokens_, ids, dtype_);
   }
@@ -145,7 +145,7 @@ class Kolibri1 {
     const at::Tensor shared = swiglu(x, layer.shared_experts);
     record("router_logits", 0, z);
     if (selection.gap.defined()) record("router_gap", 0, selection.gap);
-    record("expert_ids", 0, selection.ids);
+    record("expert_ids", 0, selection.ids.to(at::kInt));
     record("expert_weights", 0, w);
     record("routed_out", 0, routed);
     record("shared_out", 0, shared);

@@ -41,12 +41,14 @@ void Recorder::write_layer(std::int64_t layer, std::string_view name, std::int64
 void Recorder::write_prompt(const Prompt& prompt, const std::string& path, std::int64_t n_rows_total,
                             std::int64_t first_row, const at::Tensor& rows) {
   const std::vector<std::int64_t> row_dims(rows.sizes().begin() + 1, rows.sizes().end());
-  const at::Tensor data = (rows.scalar_type() == at::kLong ? rows.to(at::kInt) : rows).contiguous();
+  const at::Tensor data = rows.contiguous();
   writer_.select_prompt(prompt.name);
   if (data.scalar_type() == at::kFloat) {
     writer_.write_rows(path, n_rows_total, row_dims, first_row, elements<float>(data));
   } else if (data.scalar_type() == at::kDouble) {
     writer_.write_rows(path, n_rows_total, row_dims, first_row, elements<double>(data));
+  } else if (data.scalar_type() == at::kLong) {
+    writer_.write_rows(path, n_rows_total, row_dims, first_row, elements<std::int64_t>(data));
   } else {
     check(data.scalar_type() == at::kInt, "a recorded tensor is f32, f64, int32 or int64");
     writer_.write_rows(path, n_rows_total, row_dims, first_row, elements<std::int32_t>(data));

@@ -18,7 +18,7 @@ class Recorder {
   Recorder(dump::Writer& writer, std::span<const Prompt> prompts, std::vector<std::string_view> taps);
 
   /// Rows [first_row, first_row + rows.size(0)) of the run's tensor `path`, for example "embedding": each prompt's
-  /// share is written to that prompt. f32, f64 or int64, which the dump has as int32.
+  /// share is written to that prompt. f32, f64, int32 or int64.
   void write(const std::string& path, std::int64_t first_row, const at::Tensor& rows);
   /// The same for tensor `name` of a layer. A tap that was not asked for is left out.
   void write_layer(std::int64_t layer, std::string_view name, std::int64_t first_row, const at::Tensor& rows);

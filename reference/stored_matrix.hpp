@@ -1,8 +1,9 @@
-// A weight matrix as the checkpoint stores it (bf16, f32, or FP8 e4m3 with 128x128 block scales), decoded by rows on
-// demand. This is the reference's own decoding of numbers; nothing is shared with the engine.
+// A weight matrix as the checkpoint stores it (bf16, f32, or FP8 e4m3 with 128x128 block scales or one scale for all),
+// decoded by rows on demand. This is the reference's own decoding of numbers; nothing is shared with the engine.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -13,16 +14,24 @@ namespace kalibri::reference {
 /// bf16 is the upper half of an f32.
 float decode_bf16(std::uint16_t code);
 
+/// f16: 1 sign, 5 exponent bits (bias 15), 10 mantissa bits.
+float decode_f16(std::uint16_t code);
+
 /// e4m3fn: 1 sign, 4 exponent bits (bias 7), 3 mantissa bits; exponent field 0 is subnormal with step 2^-9; no
 /// infinity; 0x7f and 0xff are NaN. Source: spec/kolibri1.md 2.3.
 float decode_e4m3(std::uint8_t code);
 
 struct StoredMatrix {
   const TensorView* weight = nullptr;
-  const TensorView* scale_inv = nullptr;  // FP8 only: f32 [ceil(n_rows/128), ceil(n_cols/128)]
+  const TensorView* scale_inv = nullptr;  // FP8 only: bf16, f16 or f32 [ceil(n_rows/128), ceil(n_cols/128)]
   std::int64_t n_rows = 0;
   std::int64_t n_cols = 0;
+  std::int64_t first_row = 0;    // in `weight`, which may hold other matrices before and behind this one
+  std::optional<float> scale{};  // FP8 without scale_inv: the factor of every value
 };
+
+/// The file's bytes of rows [first_row, first_row + n_rows) of `matrix`.
+std::span<const std::byte> stored_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
 
 /// `name` of shape [n_rows, n_cols], with its `…weight_scale_inv` when it is FP8. Throws Error.
 StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_rows,
@@ -30,6 +39,16 @@ StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, 
 
 /// `name` of shape [n], bf16 or f32, as a matrix of one row. Throws Error.
 StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n);
+
+/// `name` of shape [a, b, c], bf16 or f32, as a matrix of a * b rows of c. Throws Error.
+StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,
+                        std::int64_t c);
+
+/// Rows [first_row, first_row + n_rows) of a matrix that has no scales.
+StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
+
+/// The only element of `name`, bf16, f16 or f32, whatever its number of axes. Throws Error.
+float read_scalar(const Checkpoint& checkpoint, const std::string& name);
 
 /// Writes rows [first_row, first_row + n_rows) of `matrix` to out [n_rows, n_cols], row-major. An FP8 value is its code
 /// times its block's scale, rounded once to f32; T is float, or double, which then holds that same number.

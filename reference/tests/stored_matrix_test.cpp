@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "fixtures/catch.hpp"
@@ -135,6 +136,17 @@ TEST_CASE("a tensor of another shape, without its scales or of a dtype that is n
   decode_rows(find_vector(checkpoint, "v", 2), 0, 1, v);
   CHECK(v[0] == 1.5F);
   CHECK(v[1] == -2.0F);
+}
+
+TEST_CASE("f16 codes are the numbers that the format defines") {
+  CHECK(decode_f16(0x3c00) == 1.0F);
+  CHECK(decode_f16(0xc000) == -2.0F);
+  CHECK(decode_f16(0x3c01) == 1.0F + 0x1p-10F);
+  CHECK(decode_f16(0x7bff) == 65504.0F);
+  CHECK(decode_f16(0x0001) == 0x1p-24F);
+  CHECK(decode_f16(0x0400) == 0x1p-14F);
+  CHECK(decode_f16(0x7c00) == std::numeric_limits<float>::infinity());
+  CHECK(std::isnan(decode_f16(0x7c01)));
 }
 
 }  // namespace

@@ -1,0 +1,183 @@
+// Source: spec/qwen4-exp.md, sections 2 (tensors) and 3 (forward pass), whose letters the code keeps.
+#include "reference/qwen4_exp.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "reference/delta_net.hpp"
+#include "reference/experts.hpp"
+#include "reference/gated_residual.hpp"
+#include "reference/ngram.hpp"
+#include "reference/qwen4_exp_config.hpp"
+#include "reference/qwen4_exp_tensors.hpp"
+#include "reference/sparse_attention.hpp"
+
+namespace kalibri::reference {
+namespace {
+
+struct Mixture {
+  StoredMatrix gate;
+  std::vector<Expert> experts;
+  Expert shared_expert;
+  StoredMatrix shared_expert_gate;
+};
+
+struct Layer {
+  std::optional<Ngram> ple;
+  GatedResidual attn_hyper_connection;
+  std::optional<SparseAttention> self_attn;  // one of these two
+  std::optional<DeltaNet> linear_attn;
+  GatedResidual mlp_hyper_connection;
+  Mixture mlp;
+};
+
+Expert find_expert(const Qwen4ExpTensors& tensors, std::int64_t width) {
+  const std::int64_t hidden_size = tensors.config.hidden_size;
+  return {tensors.matrix("gate_proj.weight", width, hidden_size), tensors.matrix("up_proj.weight", width, hidden_size),
+          tensors.matrix("down_proj.weight", hidden_size, width)};
+}
+
+/// All experts in two tensors, gate_up_proj [E, 2 I, H] and down_proj [E, H, I], or each in three of its own.
+std::vector<Expert> find_experts(const Qwen4ExpTensors& tensors) {
+  const Qwen4ExpConfig& c = tensors.config;
+  const std::int64_t width = c.moe_intermediate_size;
+  std::vector<Expert> experts;
+  if (tensors.checkpoint.find(tensors.prefix + "gate_up_proj") == nullptr) {
+    for (std::int64_t e = 0; e < c.num_experts; ++e) {
+      experts.push_back(find_expert(tensors.below(std::to_string(e) + "."), width));
+    }
+    return experts;
+  }
+  const StoredMatrix gate_up =
+      find_stack(tensors.checkpoint, tensors.prefix + "gate_up_proj", c.num_experts, 2 * width, c.hidden_size);
+  const StoredMatrix down =
+      find_stack(tensors.checkpoint, tensors.prefix + "down_proj", c.num_experts, c.hidden_size, width);
+  for (std::int64_t e = 0; e < c.num_experts; ++e) {
+    experts.push_back({slice_rows(gate_up, 2 * e * width, width), slice_rows(gate_up, (2 * e + 1) * width, width),
+                       slice_rows(down, e * c.hidden_size, c.hidden_size)});
+  }
+  return experts;
+}
+
+Layer find_layer(const Qwen4ExpTensors& tensors, std::int64_t l) {
+  const Qwen4ExpConfig& c = tensors.config;
+  Layer layer;
+  const auto ple = std::ranges::find(c.ple_layers, l);
+  if (ple != c.ple_layers.end()) layer.ple = find_ngram(tensors.below("ple."), ple - c.ple_layers.begin());
+  layer.attn_hyper_connection = find_gated_residual(tensors.below("attn_hyper_connection."), /*injects=*/true);
+  if (c.is_sparse[static_cast<std::size_t>(l)]) {
+    layer.self_attn = find_sparse_attention(tensors.below("self_attn."));
+  } else {
+    layer.linear_attn = find_delta_net(tensors.below("linear_attn."));
+  }
+  layer.mlp_hyper_connection = find_gated_residual(tensors.below("mlp_hyper_connection."), /*injects=*/true);
+  layer.mlp.gate = tensors.matrix("mlp.gate.weight", c.num_experts, c.hidden_size);
+  layer.mlp.experts = find_experts(tensors.below("mlp.experts."));
+  layer.mlp.shared_expert = find_expert(tensors.below("mlp.shared_expert."), c.shared_expert_intermediate_size);
+  layer.mlp.shared_expert_gate = tensors.matrix("mlp.shared_expert_gate.weight", 1, c.hidden_size);
+  return layer;
+}
+
+/// "model." or, beside a vision tower, "model.language_model.".
+std::string find_prefix(const Checkpoint& checkpoint) {
+  const std::string nested = "model.language_model.";
+  return checkpoint.find(nested + "embed_tokens.weight") != nullptr ? nested : "model.";
+}
+
+class Qwen4Exp {
+ public:
+  Qwen4Exp(const Checkpoint& checkpoint, at::ScalarType dtype)
+      : config_(read_qwen4_exp_config(checkpoint)), dtype_(dtype) {
+    const Qwen4ExpTensors tensors{checkpoint, config_, find_prefix(checkpoint)};
+    embed_tokens_ = tensors.matrix("embed_tokens.weight", config_.vocab_size, config_.hidden_size);
+    for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) {
+      layers_.push_back(find_layer(tensors.below("layers." + std::to_string(l) + "."), l));
+    }
+    mixer_ = find_gated_residual(tensors.below("hyper_connection_mixer."), /*injects=*/false);
+    const Qwen4ExpTensors outside{checkpoint, config_, ""};
+    lm_head_ = config_.tie_word_embeddings ? embed_tokens_
+                                           : outside.matrix("lm_head.weight", config_.vocab_size, config_.hidden_size);
+  }
+
+  [[nodiscard]] const Qwen4ExpConfig& config() const { return config_; }
+  [[nodiscard]] const StoredMatrix& lm_head() const { return lm_head_; }
+
+  [[nodiscard]] at::Tensor embed(std::span<const Prompt> prompts) const {
+    std::vector<std::int64_t> ids;
+    for (const Prompt& prompt : prompts) ids.insert(ids.end(), prompt.tokens.begin(), prompt.tokens.end());
+    return load_rows(embed_tokens_, ids, dtype_);
+  }
+
+  [[nodiscard]] at::Tensor run_layer(std::int64_t l, const at::Tensor& residual, std::span<const Prompt> prompts,
+                                     const Record& record) const {
+    const Layer& layer = layers_[static_cast<std::size_t>(l)];
+    at::Tensor x = layer.ple ? residual + run_ngram(*layer.ple, residual, prompts, record) : residual;
+    const Mixed attn = mix(layer.attn_hyper_connection, x);
+    const at::Tensor a = layer.self_attn ? run_sparse_attention(*layer.self_attn, attn.u, prompts, record)
+                                         : run_delta_net(*layer.linear_attn, attn.u, prompts, record);
+    record("attn_mixed", 0, attn.u);
+    record("attn_inject", 0, attn.g);
+    record("mixer_out", 0, a);
+    x = inject(x, attn.g, a);
+    const Mixed mlp = mix(layer.mlp_hyper_connection, x);
+    const at::Tensor m = mixture(layer.mlp, mlp.u, record);
+    record("mlp_mixed", 0, mlp.u);
+    record("mlp_inject", 0, mlp.g);
+    record("moe_out", 0, m);
+    return inject(x, mlp.g, m);
+  }
+
+  [[nodiscard]] at::Tensor final_norm(const at::Tensor& residual) const { return mix(mixer_, residual).u; }
+
+ private:
+  /// Section 3.4: u [N, H] -> [N, H].
+  [[nodiscard]] at::Tensor mixture(const Mixture& mlp, const at::Tensor& u, const Record& record) const {
+    const at::Tensor z = project(u, load(mlp.gate, dtype_));
+    const Selection selection = select_top(z, config_.num_experts_per_tok);
+    at::Tensor w = at::softmax(z, -1).gather(1, selection.ids);
+    if (config_.norm_topk_prob) w = w / w.sum(1, /*keepdim=*/true);
+    const at::Tensor routed = routed_sum(u, selection.ids, w, mlp.experts);
+    const at::Tensor gate = at::sigmoid(project(u, load(mlp.shared_expert_gate, dtype_)));  // [N, 1]
+    const at::Tensor shared = gate * swiglu(u, mlp.shared_expert);
+    record("router_logits", 0, z);
+    if (selection.gap.defined()) record("router_gap", 0, selection.gap);
+    record("expert_ids", 0, selection.ids.to(at::kInt));
+    record("expert_weights", 0, w);
+    record("routed_out", 0, routed);
+    record("shared_out", 0, shared);
+    return routed + shared;
+  }
+
+  Qwen4ExpConfig config_;
+  at::ScalarType dtype_;
+  StoredMatrix embed_tokens_;
+  std::vector<Layer> layers_;
+  GatedResidual mixer_;
+  StoredMatrix lm_head_;
+};
+
+}  // namespace
+
+Model open_qwen4_exp(const Checkpoint& checkpoint, at::ScalarType dtype) {
+  const auto qwen = std::make_shared<const Qwen4Exp>(checkpoint, dtype);
+  const Qwen4ExpConfig& config = qwen->config();
+  Model model;
+  model.model_type = "qwen4_exp";
+  model.n_layers = config.num_hidden_layers;
+  model.hidden_size = config.hidden_size;
+  model.n_streams = config.hc_count;
+  model.vocab_size = config.vocab_size;
+  model.max_position_embeddings = config.max_position_embeddings;
+  model.taps = {"attention_context", "attn_inject", "attn_mixed", "delta_core",      "index_scores",    "k",
+                "mixer_out",         "mlp_inject",  "mlp_mixed",  "moe_out",         "ngram_embedding", "ngram_rows",
+                "ple_out",           "q",           "routed_out", "selected_blocks", "shared_out",      "v"};
+  model.head = qwen->lm_head();
+  model.embed = [qwen](std::span<const Prompt> prompts) { return qwen->embed(prompts); };
+  model.run_layer = [qwen](std::int64_t l, const at::Tensor& residual, std::span<const Prompt> prompts,
+                           const Record& record) { return qwen->run_layer(l, residual, prompts, record); };
+  model.final_norm = [qwen](const at::Tensor& residual) { return qwen->final_norm(residual); };
+  return model;
+}
+
+}  // namespace kalibri::reference
