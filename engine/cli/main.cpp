@@ -2,11 +2,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "engine/base/error.hpp"
@@ -104,7 +105,7 @@ void add_compare(CLI::App& app, Command& chosen) {
   command.add_option("REF", options->reference, "The dump to compare with")->required();
   command.add_option("CAND", options->candidate, "The dump to judge")->required();
   command.add_option("--reference64", options->reference64, "The reference's fp64 dumps: the floors");
-  command.add_option("--window", options->window, "Position bands get an edge there");
+  command.add_option("--window", options->window, "Position bands get an edge there")->check(CLI::Range(0, INT32_MAX));
   command.add_option("--json", options->json, "File for report.json; - for standard output");
   command.callback([&chosen, options] {
     chosen = [options] {
@@ -135,12 +136,29 @@ void add_report(CLI::App& app, Command& chosen) {
   });
 }
 
+/// Runs the command; what it printed must have arrived.
+int run_command(const Command& command) {
+  const int status = command();
+  std::cout.flush();
+  if (!std::cout) {
+    throw kalibri::Error(kalibri::ErrorCode::file, "standard output: cannot be written (closed, or the disk is full)");
+  }
+  return status;
+}
+
+/// The kernels that will run, or a refusal of what KALIBRI_ISA asks for.
+const char* isa() {
+  try {
+    return kalibri::kernels::kernels().isa;
+  } catch (const std::runtime_error& error) {
+    throw kalibri::Error(kalibri::ErrorCode::usage, error.what());
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Kalibri runs mixture-of-experts language models and proves that they are computed right.", "kalibri");
   app.require_subcommand(1);
-  app.set_version_flag("--version", [] {
-    return std::string("kalibri " KALIBRI_VERSION " (kernels: ") + kalibri::kernels::kernels().isa + ")";
-  });
+  app.set_version_flag("--version", [] { return std::string("kalibri " KALIBRI_VERSION " (kernels: ") + isa() + ")"; });
   Command chosen;
 #ifdef KALIBRI_MUTANTS
   std::string mutant;
@@ -156,16 +174,17 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadInput;
   }
+  isa();
 #ifdef KALIBRI_MUTANTS
   kalibri::mutation::activate(mutant);
-  const int status = chosen();
+  const int status = run_command(chosen);
   if (!mutant.empty() && !kalibri::mutation::reached()) {
     throw kalibri::Error(kalibri::ErrorCode::usage,
                          "--mutant: no expression that ran has a defect called '" + mutant + "'");
   }
   return status;
 #else
-  return chosen();
+  return run_command(chosen);
 #endif
 }
 

@@ -20,6 +20,9 @@ namespace {
 }  // namespace
 
 std::vector<Prompt> read_token_file(const std::filesystem::path& path) {
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path)) {
+    throw Error(ErrorCode::file, fmt::format("{}: is no regular file; --tokens names a JSON file", path.string()));
+  }
   std::ifstream file(path);
   if (!file)
     throw Error(ErrorCode::file, fmt::format("{}: cannot be opened; --tokens names a JSON file", path.string()));
@@ -39,6 +42,7 @@ std::vector<Prompt> read_token_file(const std::filesystem::path& path) {
     refuse(path, fmt::format("is not JSON ({})", error.what()));
   }
   if (!json.is_object()) refuse(path, "is not a JSON object");
+  if (json.empty()) refuse(path, "holds no prompts");
   std::vector<Prompt> prompts;
   for (const auto& [name, ids] : json.items()) {
     if (!ids.is_array()) refuse(path, fmt::format("prompt '{}' is not a list", name));

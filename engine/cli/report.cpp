@@ -1,5 +1,6 @@
 #include "engine/cli/report.hpp"
 
+#include <filesystem>
 #include <ostream>
 
 #include "engine/base/error.hpp"
@@ -8,6 +9,9 @@
 namespace kalibri::cli {
 
 int report_command(const ReportOptions& options, std::ostream& out) {
+  if (std::filesystem::exists(options.file) && !std::filesystem::is_regular_file(options.file)) {
+    throw Error(ErrorCode::file, options.file + ": is no regular file; name a report.json");
+  }
   nlohmann::json report;
   try {
     report = reports::read_report(options.file);

@@ -1,6 +1,9 @@
 #include "engine/cli/report_directory.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <system_error>
@@ -28,14 +31,27 @@ bool is_ours(const fs::path& file) {
 
 }  // namespace
 
-void open_report_directory(const fs::path& directory) {
+DirectoryLock::DirectoryLock(const fs::path& marker) : descriptor_(::open(marker.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail(marker, "cannot be opened");
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    ::close(descriptor_);
+    fail(marker.parent_path(), "is in use by another run; wait for it, or name another folder with --out");
+  }
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+DirectoryLock open_report_directory(const fs::path& directory) {
   std::error_code error;
   if (fs::exists(directory) && !fs::is_directory(directory)) fail(directory, "is a file; --out names a folder");
   if (fs::exists(directory / kMarker)) {
+    DirectoryLock lock(directory / kMarker);
     for (const auto& entry : fs::directory_iterator(directory)) {
       if (entry.is_regular_file() && is_ours(entry.path())) fs::remove(entry.path(), error);
     }
-    return;
+    return lock;
   }
   if (fs::exists(directory) && !fs::is_empty(directory)) {
     fail(directory, "holds files of something else; name an empty or new folder with --out");
@@ -43,9 +59,11 @@ void open_report_directory(const fs::path& directory) {
   fs::create_directories(directory, error);
   if (error) fail(directory, "cannot be created: " + error.message());
   write_text(directory / kMarker, "made by 'kalibri verify', which may replace the files in here\n");
+  return DirectoryLock(directory / kMarker);
 }
 
 void write_text(const fs::path& path, const std::string& text) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) fail(path, "is there and is no regular file; name another");
   const fs::path partial = path.string() + ".partial";
   {
     std::ofstream file(partial, std::ios::binary | std::ios::trunc);

@@ -4,14 +4,30 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace kalibri::cli {
 
-/// Creates `directory`, or takes over one that an earlier verification made (its reports and dumps are removed, so that
-/// a run that ends early leaves no old verdict). Throws Error(file) when it holds anything else or cannot be written.
-void open_report_directory(const std::filesystem::path& directory);
+/// Holds a folder against other runs while it lives.
+class DirectoryLock {
+ public:
+  /// Throws Error(file) when another run holds `marker`, a file of that folder.
+  explicit DirectoryLock(const std::filesystem::path& marker);
+  ~DirectoryLock();
+  DirectoryLock(DirectoryLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  DirectoryLock& operator=(DirectoryLock&&) = delete;
 
-/// Writes `text` to a temporary name beside `path` and renames it. Throws Error(file).
+ private:
+  int descriptor_ = -1;
+};
+
+/// Creates `directory`, or takes over one that an earlier verification made (its reports and dumps are removed, so that
+/// a run that ends early leaves no old verdict). Throws Error(file) when it holds anything else, is in use by
+/// another run, or cannot be written.
+[[nodiscard]] DirectoryLock open_report_directory(const std::filesystem::path& directory);
+
+/// Writes `text` to a temporary name beside `path` and renames it. Throws Error(file), also when `path` is there and is
+/// no regular file.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
 /// report.json, report.md, report.html and junit.xml.

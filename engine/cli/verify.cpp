@@ -208,7 +208,7 @@ int verify_command(const VerifyOptions& options, std::ostream& out) {
   const fs::path directory = options.out.empty()
                                  ? fs::path(fmt::format("kalibri-report-{}", checkpoint_name(options.directory)))
                                  : fs::path(options.out);
-  open_report_directory(directory);
+  const DirectoryLock lock = open_report_directory(directory);
   const json report = Verification(options, directory, checkpoint, model).run();
   write_report(directory, report);
   if (options.json) {

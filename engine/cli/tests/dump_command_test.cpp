@@ -110,7 +110,7 @@ TEST_CASE("What cannot be used is refused with status 2, named, and leaves no fi
       {R"({"p": 3})", {}, "prompt 'p' is not a list"},
       {R"({"p": [[1]]})", {}, "nested deeper"},
       {R"([1])", {}, "is not a JSON object"},
-      {R"({})", {}, "no prompts"},
+      {R"({})", {}, "tokens.json: holds no prompts"},
       {R"({"p": [1)", {}, "is not JSON"},
       {R"({"p": [1]})", {"--taps", "soup"}, "'soup' is no tap"},
       {R"({"p": [1]})", {"--layers", "2-9"}, "--layers"},
@@ -155,6 +155,27 @@ TEST_CASE("Usage mistakes exit with 2, help and version with 0, and each command
     CHECK(help.exit_status == 0);
     CHECK_THAT(help.out, ContainsSubstring("Example:\n  kalibri " + std::string(command)));
   }
+}
+
+TEST_CASE("What is no file, no number, no instruction set or no longer there is refused with 2, never a crash") {
+  const auto set = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const std::string out = scratch.path() / "out.h5";
+  const auto refused = [](const RunResult& run, const std::string& message) {
+    INFO(message << "\n" << run.err);
+    CHECK(run.exit_status == 2);
+    CHECK_THAT(run.err, ContainsSubstring(message));
+  };
+  refused(kalibri_program({"dump", *set, "--tokens", scratch.path(), "-o", out}), "is no regular file");
+  refused(kalibri_program({"report", scratch.path()}), "is no regular file");
+  refused(kalibri_program({"--version"}, {.environment = {{"KALIBRI_ISA", "nonsense"}}}), "nonsense");
+  REQUIRE(kalibri_program({"dump", *set, "--tokens", token_file(scratch, kPrompts), "-o", out}).exit_status == 0);
+  refused(kalibri_program({"compare", out, out, "--window", "-5"}), "--window");
+  refused(kalibri_program({"compare", out, out, "--json", scratch.path()}), "is no regular file");
+  const RunResult full = fixtures::run_program(
+      "/bin/sh", {"-c", std::string(KALIBRI_BIN_DIR "/kalibri inspect '") + set->string() + "' > /dev/full"});
+  refused(full, "standard output: cannot be written");
 }
 
 TEST_CASE("A run killed in the middle leaves nothing that looks whole, and the next run succeeds") {
