@@ -113,7 +113,11 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   swiglu(workers_, shared_expert, u, n, shared, expert_buffers_);
   linear(workers_, weights_.form(index, layer.shared_expert_gate), u, n, shared_gate);
   kernels().sigmoid(shared_gate, n, shared_gate);
-  taps.give("shared_out", {h}, shared);
+  if (taps.wants("shared_out")) {  // gated, as it is added; the sum itself rounds once
+    std::vector<float> gated(shared, shared + n * h);
+    for (std::int64_t t = 0; t < n; ++t) kernels().scale(shared_gate[t], gated.data() + t * h, h, gated.data() + t * h);
+    taps.give("shared_out", {h}, gated.data());
+  }
   workers_.rows(n, 8, [&](std::int64_t t) {
     const float gate =
         KALIBRI_MUTATE(KALIBRI_MUTATE(shared_gate[t], "shared_gate_dropped", 1.0F), "shared_expert_dropped", 0.0F);

@@ -207,11 +207,13 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
       call.out = context + (t * n_heads + head) * d;
       kernels().attention(call);
     }
+  });
+  taps.give("attention_context", {n_heads * d}, context);
+  workers_.rows(n, 4, [&](std::int64_t t) {
     if (KALIBRI_MUTATE(true, "sparse_gate_dropped", false)) {
       kernels().multiply(gate_.floats(0) + t * n_heads * d, n_heads * d, context + t * n_heads * d);
     }
   });
-  taps.give("attention_context", {n_heads * d}, context);
 }
 
 }  // namespace kalibri::model

@@ -32,7 +32,7 @@ inline constexpr TensorName kScheduleLogits{"logits", "N,V", true, false};
 
 /// Below layers/<nn>/, or layers/<nn>/taps/ for a tap. Sorted by name. Extended as families need more.
 inline constexpr std::array kLayerTensors = {
-    TensorName{"attention_context", "T,heads*D"},  // heads' outputs, concatenated, before o_proj
+    TensorName{"attention_context", "T,heads*D"},  // heads' outputs, concatenated, before any gate and o_proj
     TensorName{"attention_out", "T,H"},            // o_proj's output
     TensorName{"attn_inject", "T,C"},              // weights that inject the token mixer's output into C streams
     TensorName{"attn_mixed", "T,H"},               // what enters the token mixer
@@ -56,7 +56,7 @@ inline constexpr std::array kLayerTensors = {
     TensorName{"router_logits", "T,E", true, false},
     TensorName{"routed_out", "T,H"},
     TensorName{"selected_blocks", "T,kept", false},  // ascending, -1 padded
-    TensorName{"shared_out", "T,H"},
+    TensorName{"shared_out", "T,H"},                 // times its gate, where it has one
     TensorName{"v", "T,kv_heads*D"},
 };
 

@@ -51,7 +51,7 @@ struct Compared {
 }  // namespace
 
 TEST_CASE(
-    "A tie is one exchange of the k-th expert at a gap within the gap's noise; its row is not judged, others are") {
+    "A tie is one exchange of the k-th expert at a gap within the gap's noise, its row is not judged, others are") {
   Compared all;
   all.swap_expert(1, 7, 1, 1e-8);
   for (std::size_t j = 0; j < synthetic::kHidden; ++j)
@@ -100,7 +100,7 @@ TEST_CASE("A wider gap, another expert than the k-th, or two exchanges are no ti
           Status::fell_short);
 }
 
-TEST_CASE("In a chained run what follows a tie is counted, not judged; what does not follow is judged") {
+TEST_CASE("In a chained run what follows a tie is counted, not judged, what does not follow is judged") {
   Compared all;
   all.swap_expert(0, 7, 1, 1e-8);  // the tie
   all.swap_expert(1, 7, 1, 0.5);   // same token, later layer: follows

@@ -228,7 +228,7 @@ TEST_CASE("Another checkpoint, or none named, is mistrusted") {
   REQUIRE_THAT(find(itself, "chained/identity").text, ContainsSubstring("one and the same file"));
 }
 
-TEST_CASE("Without fp64 there is no floor, and what it would bound is mistrusted; equality of bits needs none") {
+TEST_CASE("Without fp64 there is no floor, and what it would bound is mistrusted, equality of bits needs none") {
   Case all;
   all.with_floors = false;
   const Assessment assessment = all.run();
@@ -250,6 +250,21 @@ TEST_CASE("A floor that would excuse everything is mistrusted") {
   REQUIRE(finding.status == Status::mistrusted);
   REQUIRE(finding.where.layer == 1);
   REQUIRE(judge(assessment.findings).exit_status == 1);
+}
+
+TEST_CASE("A floor of damaged logits, and one that is not the reference's own fp64, are mistrusted") {
+  Case logits;
+  for (double& value : logits.reference_f64.prompt("long").datasets.at("logits").values) value *= 1.001;
+  REQUIRE(find(logits.run(), "floor-chained/floor").status == Status::mistrusted);
+  Case candidate;  // the engine's own dump as its floor
+  candidate.reference_f64 = candidate.chained;
+  const Assessment assessment = candidate.run();
+  REQUIRE(find(assessment, "floor-chained/origin").status == Status::mistrusted);
+  REQUIRE(judge(assessment.findings).exit_status == 1);
+  Case narrow;  // the reference's fp32 again instead of its fp64
+  narrow.reference_f64 = narrow.reference;
+  REQUIRE(find(narrow.run(), "floor-chained/origin").status == Status::mistrusted);
+  REQUIRE(find(Case{}.run(), "floor-chained/origin").status == Status::held);
 }
 
 TEST_CASE("Decode must equal prefill in every bit, a second prefill the first") {

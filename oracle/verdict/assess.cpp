@@ -29,6 +29,7 @@ std::optional<MeasuredFloor> measure(const dump::Reader& reference, const dump::
   if (f64 == nullptr) return std::nullopt;
   MeasuredFloor measured{compare_dumps(reference, *f64, check, layers), {}};
   measured.floor = measure_floor(measured.difference, mode);
+  measured.floor.findings.push_back(floor_origin(reference, *f64, check));
   return measured;
 }
 

@@ -80,6 +80,11 @@ Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode
     if (key.first != kNoLayer) finding.where.layer = key.first;
     finding.where.tensor = key.second;
   }
+  if (floor.logits && !(floor.logits->rel_token_max <= widest)) {
+    widest = floor.logits->rel_token_max;
+    finding.where.layer.reset();
+    finding.where.tensor = "logits";
+  }
   finding.value = kKappa * widest;
   finding.floor = widest;
   finding.text =
@@ -116,6 +121,35 @@ Floor measure_floor(const DumpDifference& difference, RunMode mode) {
   floor.findings = difference.findings;
   floor.findings.push_back(trust(difference, floor, mode));
   return floor;
+}
+
+std::string element_type(const dump::Reader& dump) {
+  for (const dump::PromptInfo& prompt : dump.prompts()) {
+    std::vector<std::string> paths = {"embedding", "logits", "final_norm"};
+    for (const std::int64_t layer : prompt.layers) paths.push_back(dump::layer_path(layer, "residual"));
+    for (const dump::Schedule& schedule : prompt.schedules) paths.push_back("decode/" + schedule.name + "/logits");
+    for (const std::string& path : paths) {
+      if (const auto info = dump.find(prompt.name, path)) return info->type == dump::ElementType::f64 ? "f64" : "f32";
+    }
+  }
+  return "none";
+}
+
+Finding floor_origin(const dump::Reader& reference, const dump::Reader& f64, const std::string& check) {
+  Finding finding{check + "/origin", check, Status::held, {}, {}, {}, {}, "one program's fp32 and fp64"};
+  const dump::Header& ours = reference.header();
+  const dump::Header& theirs = f64.header();
+  std::string doubt;
+  if (ours.producer != theirs.producer || ours.producer_version != theirs.producer_version) {
+    doubt = fmt::format("made by {} {} and {} {}", ours.producer, ours.producer_version, theirs.producer,
+                        theirs.producer_version);
+  } else if (element_type(reference) != "f32" || element_type(f64) != "f64") {
+    doubt = fmt::format("of {} and {} values", element_type(reference), element_type(f64));
+  }
+  if (doubt.empty()) return finding;
+  finding.status = Status::mistrusted;
+  finding.text = "no floor of one program's fp32 against its own fp64: the dumps are " + doubt;
+  return finding;
 }
 
 nlohmann::json to_json(const Floor& floor) {

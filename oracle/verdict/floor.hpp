@@ -42,6 +42,14 @@ struct Floor {
 /// `difference` compares the fp32 reference (as reference) with its fp64 run (as candidate).
 Floor measure_floor(const DumpDifference& difference, RunMode mode);
 
+/// Whether the two may make a floor: one program's own fp32 and fp64. Anything else, the candidate's dump among it,
+/// would excuse what is to be found; the finding is then mistrusted. check: of the comparison, for example
+/// "floor-chained".
+Finding floor_origin(const dump::Reader& reference, const dump::Reader& f64, const std::string& check);
+
+/// "f32" or "f64" by the first floating dataset; "none" when there is none.
+std::string element_type(const dump::Reader& dump);
+
 nlohmann::json to_json(const Floor& floor);
 
 }  // namespace kalibri::oracle

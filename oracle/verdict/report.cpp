@@ -1,5 +1,6 @@
 #include "oracle/verdict/report.hpp"
 
+#include "oracle/verdict/floor.hpp"
 #include "oracle/verdict/rules.hpp"
 
 namespace kalibri::oracle {
@@ -7,19 +8,6 @@ namespace kalibri::oracle {
 namespace {
 
 using nlohmann::json;
-
-/// "f32" or "f64" by the first floating dataset; "none" when there is none.
-std::string element_type(const dump::Reader& dump) {
-  for (const dump::PromptInfo& prompt : dump.prompts()) {
-    std::vector<std::string> paths = {"embedding", "logits", "final_norm"};
-    for (const std::int64_t layer : prompt.layers) paths.push_back(dump::layer_path(layer, "residual"));
-    for (const dump::Schedule& schedule : prompt.schedules) paths.push_back("decode/" + schedule.name + "/logits");
-    for (const std::string& path : paths) {
-      if (const auto info = dump.find(prompt.name, path)) return info->type == dump::ElementType::f64 ? "f64" : "f32";
-    }
-  }
-  return "none";
-}
 
 /// A foreign dump's options may be any text.
 json parsed_options(const std::string& text) {

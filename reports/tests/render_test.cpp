@@ -101,7 +101,7 @@ TEST_CASE("The HTML stands alone: escaped, no script, nothing from elsewhere, fi
   REQUIRE_THAT(text, ContainsSubstring("prefers-color-scheme:dark"));
 }
 
-TEST_CASE("JUnit has a case a finding; what did not hold is a failure, what does not apply is skipped") {
+TEST_CASE("JUnit has a case a finding, what did not hold is a failure, what does not apply is skipped") {
   REQUIRE(reports::junit(example()) == R"(<?xml version="1.0" encoding="UTF-8"?>
 <testsuites name="kalibri" tests="3" failures="1">
   <testsuite name="decode" tests="1" failures="0" skipped="0">

@@ -92,9 +92,20 @@ TEST_CASE("a scale of the wrong shape or dtype is refused") {
   tensors[1].shape = {2, 3};
   check_matrix(tensors, {"model.safetensors: w.weight_scale_inv: shape [2, 3], expected [3, 2]"});
   tensors[1].shape = {3, 2};
-  tensors[1].dtype = "BF16";
-  tensors[1].bytes.resize(12);
-  check_matrix(tensors, {"model.safetensors: w.weight_scale_inv: dtype BF16, expected F32"});
+  tensors[1].dtype = "I32";
+  check_matrix(tensors, {"model.safetensors: w.weight_scale_inv: dtype I32, expected F32, BF16 or F16"});
+}
+
+TEST_CASE("scales in bf16 and f16 are widened exactly") {
+  auto tensors = fp8_weight();
+  for (const auto& [dtype, one_and_a_half] : {std::pair<const char*, std::uint16_t>{"BF16", 0x3fc0}, {"F16", 0x3e00}}) {
+    tensors[1].dtype = dtype;
+    tensors[1].bytes = bytes_of<std::uint16_t>(std::vector<std::uint16_t>(6, one_and_a_half));
+    const Folder folder(tensors);
+    const Checkpoint checkpoint = folder.open();
+    const kernels::MatrixView view = checkpoint.matrix("w.weight", 320, 192, true);
+    for (int block = 0; block < 6; ++block) CHECK(view.scale_inv[block] == 1.5F);
+  }
 }
 
 TEST_CASE("a scale that is not finite, or too large for the kernels, is refused when asked") {
