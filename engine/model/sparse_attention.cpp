@@ -171,7 +171,7 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
       chosen = select_blocks(row, pos, r, c.blocks_kept());
     }
   });
-  taps.give("index_scores", {n_columns}, scores);
+  if (n_columns > 0) taps.give("index_scores", {n_columns}, scores);  // a dump has no empty tensors
   if (taps.wants("selected_blocks")) {
     std::vector<std::int32_t> padded(static_cast<std::size_t>(n * c.blocks_kept()), -1);
     for (std::int64_t t = 0; t < n; ++t) {
