@@ -129,7 +129,7 @@ TEST_CASE("prompts of one run do not see each other, and come back whole") {
   CHECK(dump.find("one token", "logits")->shape == std::vector<std::int64_t>{1, 512});
 }
 
-TEST_CASE("--positions chooses rows of the logits and changes none") {
+TEST_CASE("Option --positions chooses rows of the logits and changes none") {
   const auto set = open_golden_set("kolibri1-k1");
   if (!set) KALIBRI_SKIP("no golden data");
   const dump::Reader all(run_to(*set, "all.h5", {}));

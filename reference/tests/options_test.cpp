@@ -17,7 +17,7 @@ std::pair<std::int64_t, std::int64_t> layers(const std::string& text, const std:
   return {range.first, range.end};
 }
 
-TEST_CASE("--layers takes one layer or both ends of a range") {
+TEST_CASE("Option --layers takes one layer or both ends of a range") {
   CHECK(layers("") == std::pair<std::int64_t, std::int64_t>{0, 5});
   CHECK(layers("3") == std::pair<std::int64_t, std::int64_t>{3, 4});
   CHECK(layers("1-4") == std::pair<std::int64_t, std::int64_t>{1, 5});
@@ -29,7 +29,7 @@ TEST_CASE("--layers takes one layer or both ends of a range") {
   CHECK_THROWS_WITH(layers("1-2", "chained"), ContainsSubstring("begins at layer 0"));
 }
 
-TEST_CASE("--taps takes names of the model's list, or all") {
+TEST_CASE("Option --taps takes names of the model's list, or all") {
   const std::vector<std::string_view> available{"k", "q", "v"};
   CHECK(parse_taps("", available).empty());
   CHECK(parse_taps("all", available) == available);
@@ -38,7 +38,7 @@ TEST_CASE("--taps takes names of the model's list, or all") {
   CHECK_THROWS_AS(parse_taps("q,", available), Error);
 }
 
-TEST_CASE("--positions takes all, none, the last ones, or a list") {
+TEST_CASE("Option --positions takes all, none, the last ones, or a list") {
   using Rows = std::vector<std::int32_t>;
   CHECK(parse_positions("all", 3, "p") == Rows{0, 1, 2});
   CHECK(parse_positions("none", 3, "p").empty());
