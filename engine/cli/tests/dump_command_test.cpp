@@ -174,7 +174,7 @@ TEST_CASE("What is no file, no number, no instruction set or no longer there is 
   refused(kalibri_program({"compare", out, out, "--window", "-5"}), "--window");
   refused(kalibri_program({"compare", out, out, "--json", scratch.path()}), "is no regular file");
   const RunResult full = fixtures::run_program(
-      "/bin/sh", {"-c", std::string(KALIBRI_BIN_DIR "/kalibri inspect '") + set->string() + "' > /dev/full"});
+      "/bin/sh", {"-c", std::string("'" KALIBRI_BIN_DIR "/kalibri' inspect '") + set->string() + "' > /dev/full"});
   refused(full, "standard output: cannot be written");
 }
 
