@@ -10,8 +10,6 @@ namespace kalibri::dump::hdf5 {
 
 namespace {
 
-constexpr std::size_t kMaxFixedText = std::size_t{1} << 20;
-
 extern "C" herr_t keep_first(unsigned depth, const H5E_error2_t* error, void* text) {
   if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(text) = error->desc;
   return 0;
@@ -145,9 +143,8 @@ bool is_name(std::string_view text) {
 
 bool write_text(hid_t object, const char* name, const std::string& value) {
   const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  if (H5Tset_size(type.id(), H5T_VARIABLE) < 0 || H5Tset_cset(type.id(), H5T_CSET_UTF8) < 0) return false;
-  const char* const pointer = value.c_str();
-  return write_attribute(object, name, type.id(), type.id(), &pointer);
+  if (H5Tset_size(type.id(), value.size() + 1) < 0 || H5Tset_cset(type.id(), H5T_CSET_UTF8) < 0) return false;
+  return write_attribute(object, name, type.id(), type.id(), value.c_str());
 }
 
 bool write_int(hid_t object, const char* name, std::int64_t value) {
@@ -174,8 +171,8 @@ std::optional<std::string> read_text(hid_t object, const char* name, const std::
     H5free_memory(pointer);
   } else {
     const std::size_t size = H5Tget_size(type);
-    if (size > kMaxFixedText)
-      refuse(where, name, "a string of " + std::to_string(size) + " bytes, expected up to 1 MiB");
+    if (size > kMaxTextBytes)
+      refuse(where, name, "a string of " + std::to_string(size) + " bytes, expected up to 2^24");
     H5Tset_size(memory.id(), size);
     H5Tset_strpad(memory.id(), H5Tget_strpad(type));
     value.resize(size);

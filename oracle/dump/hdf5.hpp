@@ -41,8 +41,8 @@ class Handle {
   Close close_ = nullptr;
 };
 
-/// Comes before all other calls: turns HDF5's own printing of errors off for this thread, and its clean-up at exit off for
-/// the process (it crashes when a full disk kept a file from being closed; Handle closes all that we open).
+/// Comes before all other calls: turns HDF5's own printing of errors off for this thread, and its clean-up at exit off
+/// for the process (it crashes when a full disk kept a file from being closed; Handle closes all that we open).
 void start();
 
 /// What HDF5 said about the call that just failed, in one line: the most specific message.
@@ -56,13 +56,17 @@ std::size_t element_bytes(ElementType type);
 /// The element type that `type` is, of either byte order; nothing for all others.
 std::optional<ElementType> element_type(hid_t type);
 
+/// Texts are shorter.
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 24;
+
 /// Well-formed UTF-8 without control characters other than newline and tab.
 bool is_text(std::string_view text);
 
 /// A text of one line that can name a link: not empty, not ".", no '/'.
 bool is_name(std::string_view text);
 
-/// Attributes of one value on the group or dataset `object`. A write returns false when HDF5 failed.
+/// Attributes of one value on the group or dataset `object`. A write returns false when HDF5 failed. A text is written
+/// with a fixed length, because HDF5 keeps no checksum of one of variable length.
 bool write_text(hid_t object, const char* name, const std::string& value);
 bool write_int(hid_t object, const char* name, std::int64_t value);
 bool write_real(hid_t object, const char* name, double value);

@@ -14,9 +14,9 @@ using hdf5::Handle;
 
 namespace {
 
-constexpr std::size_t kChunkBytes = std::size_t{1} << 20;       // a chunk is whole rows of about this size
-constexpr std::size_t kContiguousBytes = std::size_t{1} << 16;  // smaller tensors are neither chunked nor compressed
+constexpr std::size_t kChunkBytes = std::size_t{1} << 20;  // a chunk is whole rows of about this size
 constexpr unsigned kDeflateLevel = 1;
+constexpr unsigned kMaxAttributes = 64;  // up to so many stay where HDF5 keeps a checksum of them
 
 struct Tensor {
   ElementType type = ElementType::f32;
@@ -94,7 +94,11 @@ struct Writer::Impl {
 void Writer::Impl::create() {
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access.id(), false, true);  // `partial` holds the lock
-  file = Handle(H5Fcreate(partial.path().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), H5Fclose);
+  // The format of HDF5 1.10 has a checksum over all that is no tensor; each chunk of a tensor has its own.
+  H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
+  const Handle options(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_attr_phase_change(options.id(), kMaxAttributes, 0);
+  file = Handle(H5Fcreate(partial.path().c_str(), H5F_ACC_TRUNC, options.id(), access.id()), H5Fclose);
   check(file.valid(), "cannot be created");
 
   link_options = Handle(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
@@ -111,7 +115,9 @@ void Writer::Impl::write_header(const Header& header) {
   bool ok = hdf5::write_text(root, "format", "kalibri-dump") && hdf5::write_int(root, "version", 1) &&
             hdf5::write_int(root, "complete", 0) && hdf5::write_int(root, "n_streams", header.n_streams);
   const auto text = [&](const char* name, const std::string& value) {
-    if (!hdf5::is_text(value)) throw Error(partial.path().string() + ": attribute " + name + ": no valid UTF-8 text");
+    if (!hdf5::is_text(value) || value.size() >= hdf5::kMaxTextBytes) {
+      throw Error(partial.path().string() + ": attribute " + name + ": no valid UTF-8 text of less than 2^24 bytes");
+    }
     ok = ok && hdf5::write_text(root, name, value);
   };
   text("producer", header.producer);
@@ -128,12 +134,13 @@ void Writer::Impl::create_dataset(const std::string& path, const Tensor& tensor,
   const Handle options(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(options.id(), false);  // the same numbers are the same bytes
   const int rank = static_cast<int>(tensor.shape.size());
-  if (tensor.row_bytes() * tensor.shape[0] >= kContiguousBytes) {
+  if (tensor.row_bytes() > 0) {
     std::vector<hsize_t> chunk = tensor.shape;
     chunk[0] = std::clamp<hsize_t>(kChunkBytes / tensor.row_bytes(), 1, tensor.shape[0]);
     H5Pset_chunk(options.id(), rank, chunk.data());
     H5Pset_shuffle(options.id());
     H5Pset_deflate(options.id(), kDeflateLevel);
+    H5Pset_fletcher32(options.id());
   }
   const Handle space(H5Screate_simple(rank, tensor.shape.data(), nullptr), H5Sclose);
   const Handle created(H5Dcreate2(prompts.id(), path.c_str(), hdf5::file_type(tensor.type), space.id(),
