@@ -15,9 +15,11 @@ namespace kalibri::dump::test {
 class ForeignFile {
  public:
   /// Root attributes format, version and complete; prompt "p" with 3 tokens and logits [3, 4].
-  explicit ForeignFile(const std::filesystem::path& path) {
+  explicit ForeignFile(const std::filesystem::path& path, H5F_libver_t version = H5F_LIBVER_EARLIEST) {
     hdf5::start();
-    file_ = hdf5::Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+    const hdf5::Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+    H5Pset_libver_bounds(access.id(), version, H5F_LIBVER_V110);
+    file_ = hdf5::Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), H5Fclose);
     attribute("/", "format", "kalibri-dump");
     attribute("/", "version", 1);
     attribute("/", "complete", 1);

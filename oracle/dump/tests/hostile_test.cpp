@@ -1,11 +1,14 @@
-// Hostile files: no claim of a file makes the reader follow a link out of it, run in circles or allocate much.
+// Hostile and damaged files: no claim of a file makes the reader follow a link out of it, run in circles or allocate
+// much.
 #include <array>
 #include <fstream>
+#include <sstream>
 
 #include "fixtures/catch.hpp"
 #include "fixtures/temp_directory.hpp"
 #include "oracle/dump/reader.hpp"
 #include "oracle/dump/tests/foreign_file.hpp"
+#include "oracle/dump/writer.hpp"
 
 namespace {
 
@@ -18,6 +21,11 @@ Handle chunked(const std::vector<hsize_t>& chunk) {
   Handle options(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_chunk(options.id(), static_cast<int>(chunk.size()), chunk.data());
   return options;
+}
+
+std::string read_bytes(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 }  // namespace
@@ -192,12 +200,93 @@ TEST_CASE("Claims without data behind them are refused, not allocated") {
   check_refused(cases);
 }
 
+TEST_CASE("Missing chunks are noticed in the chunk indices of newer formats too") {
+  // One chunk, a fixed number of chunks, a growing axis, two growing axes: HDF5 1.10 keeps four kinds of index.
+  const hsize_t shape[2] = {6, 8};
+  for (const auto& [growing, chunk] : {std::pair{0, hsize_t{6}}, {0, hsize_t{2}}, {1, hsize_t{2}}, {2, hsize_t{2}}}) {
+    for (const bool is_whole : {true, false}) {
+      const TempDirectory folder;
+      const auto path = folder.path() / "a.h5";
+      {
+        const ForeignFile file(path, H5F_LIBVER_V110);
+        const hsize_t most[2] = {growing > 0 ? H5S_UNLIMITED : 6, growing > 1 ? H5S_UNLIMITED : 8};
+        const Handle space(H5Screate_simple(2, shape, most), H5Sclose);
+        const Handle made(H5Dcreate2(file.id(), "prompts/p/extra", f32(), space.id(), H5P_DEFAULT,
+                                     chunked({chunk, 8}).id(), H5P_DEFAULT),
+                          H5Dclose);
+        const hsize_t start[2] = {0, 0};
+        const hsize_t count[2] = {is_whole ? 6 : 6 - chunk, 8};
+        H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start, nullptr, count, nullptr);
+        const std::vector<float> values(48, 1.0f);
+        if (count[0] > 0) H5Dwrite(made.id(), H5T_NATIVE_FLOAT, space.id(), space.id(), H5P_DEFAULT, values.data());
+      }
+      const Reader reader(path);
+      INFO(growing << " growing axes, chunks of " << chunk << " rows, whole: " << is_whole);
+      CHECK(reader.unknown() == std::vector<std::string>{"p/extra"});
+      CHECK(reader.find("p", "extra").has_value() == is_whole);
+    }
+  }
+}
+
+TEST_CASE("A changed byte anywhere in a dump of ours is noticed, or changes nothing") {
+  const TempDirectory folder;
+  const auto path = folder.path() / "whole.h5";
+  {
+    Writer writer(path, Header{"kalibri", "0.1.0", "kolibri1", 1, "chained", std::string(64, 'a'), "exact", "{}"});
+    const std::vector<float> rows(3 * 16, 0.37f);
+    const std::vector<std::int64_t> row_dims = {16};
+    writer.begin_prompt("p", std::vector<std::int32_t>{5, 0, 7}, std::string(64, 'b'));
+    for (int layer = 0; layer < 10; ++layer) {  // more than 8: HDF5 then keeps a group's members in another way
+      writer.write_rows(layer_path(layer, "residual"), 3, row_dims, 0, std::span<const float>(rows));
+    }
+    writer.write_rows("logits", 3, row_dims, 0, std::span<const float>(rows));
+    writer.finish(1, 1);
+  }
+  const auto everything = [](const std::filesystem::path& file) {
+    const Reader reader(file);
+    const Header& header = reader.header();
+    std::ostringstream text;
+    text << header.producer << header.producer_version << header.model_type << header.n_streams << header.mode
+         << header.checkpoint_fingerprint << header.precision << header.options << reader.peak_rss_bytes()
+         << reader.wall_s();
+    for (const PromptInfo& prompt : reader.prompts()) {
+      text << prompt.name << prompt.text_sha256;
+      for (const std::int32_t token : prompt.tokens) text << ' ' << token;
+      for (const double logit : reader.read_f64(prompt.name, "logits", 0, 3)) text << ' ' << logit;
+      for (const std::int64_t layer : prompt.layers) {
+        text << " layer " << layer;
+        for (const double value : reader.read_f64(prompt.name, layer_path(layer, "residual"), 0, 3))
+          text << ' ' << value;
+      }
+    }
+    return text.str();
+  };
+  const std::string bytes = read_bytes(path);
+  const std::string expected = everything(path);
+  const auto changed = folder.path() / "changed.h5";
+  const std::size_t stride = 101;  // a prime, so that all places within a block come up
+  int n_refused = 0;
+  for (std::size_t i = 0; i < bytes.size(); i += stride) {
+    std::string copy = bytes;
+    copy[i] = static_cast<char>(copy[i] ^ (1 << (i % 8)));
+    std::ofstream(changed, std::ios::binary) << copy;
+    INFO("byte " << i << " of " << bytes.size());
+    std::string found = expected;
+    try {
+      found = everything(changed);
+    } catch (const Error&) {
+      ++n_refused;
+    }
+    CHECK(found == expected);
+  }
+  CHECK(n_refused > static_cast<int>(bytes.size() / stride / 2));  // most bytes mean something
+}
+
 TEST_CASE("A file cut short anywhere is refused") {
   const TempDirectory folder;
   const auto whole = folder.path() / "whole.h5";
   { const ForeignFile file(whole); }
-  std::ifstream stream(whole, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  const std::string bytes = read_bytes(whole);
   REQUIRE(bytes.size() > 2000);
   const auto cut = folder.path() / "cut.h5";
   for (std::size_t size = 0; size < bytes.size(); size += size < 128 ? 1 : 61) {

@@ -221,6 +221,24 @@ TEST_CASE("A tensor with an axis of size zero is written, found and empty") {
   CHECK(reader.read_f64("p", "layers/00/taps/short_scores", 0, 3).empty());
 }
 
+TEST_CASE("Options may be longer than HDF5 keeps in one piece, and texts may be empty") {
+  const TempDirectory folder;
+  const auto path = folder.path() / "a.h5";
+  Header header = kHeader;
+  header.options = "{\"text\": \"" + std::string(200'000, 'x') + "\"}";
+  header.precision = "";
+  {
+    Writer writer(path, header);
+    writer.begin_prompt("p", kTokens, "");
+    writer.finish(0, 0);
+  }
+  const Reader reader(path);
+  CHECK(reader.header().options == header.options);
+  CHECK(reader.header().precision.empty());
+  header.options = "\xff";
+  CHECK_THROWS_WITH(Writer(path, header), ContainsSubstring("attribute options: no valid UTF-8"));
+}
+
 TEST_CASE("The writer refuses prompts that are no prompts") {
   const TempDirectory folder;
   Writer writer(folder.path() / "a.h5", kHeader);
