@@ -1,12 +1,10 @@
-// Activations as matmul reads them: padded with zeros to steps of 32 columns, in even_odd lanes.
-//   one token:   [step][slice][kWidth]
-//   many tokens: [token tile][slice][step][token in tile][kWidth], a slice being kWidth of the 32 lanes; tokens are
-//   padded
-//                with zeros to whole tiles of kTokenTile
+// Activations as matmul reads them, padded with zeros to steps of 32 columns:
+//   one token:   [step][32]
+//   many tokens: [token tile][slice][step][token in tile][kWidth]
+// A slice is kWidth of the 32 lanes; tokens are padded with zeros to whole tiles of kTokenTile.
 #pragma once
 
-#include "engine/kernels/kernel_table.hpp"
-#include "engine/kernels/lanes-inl.hpp"
+#include "engine/kernels/weights-inl.hpp"
 
 namespace kalibri::kernels {
 namespace {
@@ -17,22 +15,12 @@ KALIBRI_INLINE std::int64_t padded_tokens(std::int64_t n_tokens) {
   return n_tokens == 1 ? 1 : round_up(n_tokens, kTokenTile);
 }
 
-/// Packs one row of n_cols floats: the vector of (step, slice) goes to `to` + step * step_stride + slice *
-/// slice_stride.
+/// Packs a row of n_cols floats; the vector of (step, slice) goes to `to` + step * step_stride + slice * slice_stride.
 KALIBRI_INLINE void pack_row(const float* from, std::int64_t n_cols, std::int64_t step_stride,
                              std::int64_t slice_stride, float* to) {
   for (std::int64_t j = 0; j < n_cols; j += kLanes, to += step_stride) {
-    const float* columns = from + j;
-    float last[kLanes] = {};
-    if (n_cols - j < kLanes) {
-      for (std::int64_t i = 0; i < n_cols - j; ++i) last[i] = columns[i];
-      columns = last;
-    }
-    KALIBRI_UNROLL for (int slice = 0; slice < kVectors; slice += 2) {
-      const Pair pair = load_f32(reinterpret_cast<const unsigned char*>(columns + slice * kWidth));
-      store(to + slice * slice_stride, pair.even);
-      store(to + (slice + 1) * slice_stride, pair.odd);
-    }
+    const Lanes columns = n_cols - j >= kLanes ? load_lanes(from + j) : load_first_lanes(from + j, n_cols - j);
+    KALIBRI_UNROLL for (int slice = 0; slice < kVectors; ++slice) store(to + slice * slice_stride, columns.v[slice]);
   }
 }
 
@@ -57,18 +45,20 @@ void pack(const Activations& x, std::int64_t token_begin, std::int64_t token_end
   }
 }
 
-/// Multiplies packed activations with fl(scale_inv * scale_up) of the blocks that weight row `row` lies in: n_groups
-/// runs over all steps, each step kStep floats.
+/// FP8: x' of packed activations for the blocks that weight row `row` lies in, times the power of two that the decoded
+/// weights lack. n_groups runs over all steps, each step kStep floats.
 template <std::int64_t kStep>
-KALIBRI_INLINE void scale_activations(const MatrixView& w, std::int64_t row, float scale_up, const float* packed,
+KALIBRI_INLINE void scale_activations(const MatrixView& w, std::int64_t row, float make_up, const float* packed,
                                       std::int64_t n_groups, float* scaled) {
   const std::int64_t n_blocks = (w.n_cols + kFp8Block - 1) / kFp8Block;
   const float* scales = w.scale_inv + row / kFp8Block * n_blocks;
   const std::int64_t steps = n_steps(w.n_cols);
   for (std::int64_t group = 0; group < n_groups; ++group) {
     for (std::int64_t step = 0; step < steps; ++step, packed += kStep, scaled += kStep) {
-      const Vector scale = splat(scales[step * kLanes / kFp8Block] * scale_up);
-      for (std::int64_t i = 0; i < kStep; i += kWidth) store(scaled + i, mul(load(packed + i), scale));
+      const Vector scale = splat(scales[step * kLanes / kFp8Block] * kScaleIn);
+      KALIBRI_UNROLL for (std::int64_t i = 0; i < kStep; i += kWidth) {
+        store(scaled + i, mul(mul(load(packed + i), scale), splat(make_up)));
+      }
     }
   }
 }

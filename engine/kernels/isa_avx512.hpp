@@ -37,40 +37,28 @@ KALIBRI_INLINE Vector times_power_of_two(Vector a, Vector shifted) {
       _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifted), 23)));
 }
 
-struct Pair {
-  Vector even, odd;
-};
-
-KALIBRI_INLINE Pair load_f32(const unsigned char* p) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  const Vector a = _mm512_loadu_ps(p);
-  const Vector b = _mm512_loadu_ps(p + 64);
-  return {_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)};
+KALIBRI_INLINE Vector load_f32(const unsigned char* p) { return _mm512_loadu_ps(p); }
+KALIBRI_INLINE Vector load_bf16(const unsigned char* p) {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
 }
 
-KALIBRI_INLINE Pair from_bf16_words(__m512i words) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
-          _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000U))))};
-}
-
-KALIBRI_INLINE Pair load_bf16(const unsigned char* p) { return from_bf16_words(_mm512_loadu_si512(p)); }
-
-KALIBRI_INLINE Pair load_e4m3(const unsigned char* p) {
+KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
   const __m512i codes = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return from_bf16_words(_mm512_and_si512(_mm512_slli_epi16(codes, 4), _mm512_set1_epi16(static_cast<short>(0x87f0))));
+  const __m512i mask = _mm512_set1_epi16(static_cast<short>(0xbf80));
+  const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(codes, 7), mask);
+  v[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+  v[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
+constexpr float kStreamScale = 1.0F;
+KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
 
-/// Lanes 0 2 .. 14 | 1 3 .. 15 of the sums that are left after the step h = 16.
-KALIBRI_INLINE Vector fold_even_odd(const Vector* s) {
-  return add(_mm512_shuffle_f32x4(s[0], s[1], 0x44), _mm512_shuffle_f32x4(s[0], s[1], 0xee));
-}
-KALIBRI_INLINE Vector fold(const Vector* s) {
-  const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-  return _mm512_permutexvar_ps(order, add(s[0], s[1]));
-}
+KALIBRI_INLINE Vector fold(const Vector* s) { return add(s[0], s[1]); }
 
 KALIBRI_INLINE Vector tree(const Vector* folded) {
+  const auto halves = [](Vector a, Vector b) {  // the halves a0 b0 + a1 b1
+    return add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  };
   const auto quarters = [](Vector a, Vector b) {  // the quarters a0 a2 b0 b2 + a1 a3 b1 b3
     return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
   };
@@ -82,12 +70,9 @@ KALIBRI_INLINE Vector tree(const Vector* folded) {
   const auto even_odd = [](Vector a, Vector b) {  // a0 a2 b0 b2 + a1 a3 b1 b3 of each quarter
     return add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
   };
-  // Rows i and i + 4 share a vector so that the rows come out in order.
-  const auto eight = [&](const Vector* f) {
-    return even_odd(low_high(quarters(f[0], f[4]), quarters(f[1], f[5])),
-                    low_high(quarters(f[2], f[6]), quarters(f[3], f[7])));
-  };
-  return quarters(eight(folded), eight(folded + 8));
+  // Products i, i + 4, i + 8 and i + 12 share a vector so that the sums come out in order.
+  const auto four = [&](const Vector* f) { return quarters(halves(f[0], f[4]), halves(f[8], f[12])); };
+  return even_odd(low_high(four(folded), four(folded + 1)), low_high(four(folded + 2), four(folded + 3)));
 }
 
 }  // namespace

@@ -36,45 +36,31 @@ KALIBRI_INLINE Vector times_power_of_two(Vector a, Vector shifted) {
   return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(a), vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }
 
-struct Pair {
-  Vector even, odd;
-};
-
-KALIBRI_INLINE Pair load_f32(const unsigned char* p) {
-  const Vector a = vreinterpretq_f32_u8(vld1q_u8(p));
-  const Vector b = vreinterpretq_f32_u8(vld1q_u8(p + 16));
-  return {vuzp1q_f32(a, b), vuzp2q_f32(a, b)};
+KALIBRI_INLINE Vector load_f32(const unsigned char* p) { return vreinterpretq_f32_u8(vld1q_u8(p)); }
+KALIBRI_INLINE Vector load_bf16(const unsigned char* p) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
 }
 
-KALIBRI_INLINE Pair from_bf16_words(uint16x8_t words) {
-  const uint32x4_t pairs = vreinterpretq_u32_u16(words);
-  return {vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16)),
-          vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000U)))};
+KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
+  KALIBRI_UNROLL for (int i = 0; i < kVectors; i += 2) {
+    const int16x8_t codes = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p + i * kWidth)));
+    const uint16x8_t halves = vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16(codes, 7)), vdupq_n_u16(0xbf80));
+    v[i] = vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves)));
+    v[i + 1] = vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(halves)));
+  }
 }
+constexpr float kStreamScale = 1.0F;
+KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
 
-KALIBRI_INLINE Pair load_bf16(const unsigned char* p) { return from_bf16_words(vreinterpretq_u16_u8(vld1q_u8(p))); }
-
-KALIBRI_INLINE Pair load_e4m3(const unsigned char* p) {
-  const int16x8_t codes = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
-  return from_bf16_words(vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16(codes, 4)), vdupq_n_u16(0x87f0)));
-}
-
-/// Lanes 0 2 1 3 of the sums that are left after the steps h = 16, 8 and 4.
-KALIBRI_INLINE Vector fold_even_odd(const Vector* s) {
-  const Vector even = add(add(s[0], s[4]), add(s[2], s[6]));
-  const Vector odd = add(add(s[1], s[5]), add(s[3], s[7]));
-  const auto half = [](float32x2_t a, float32x2_t b) { return vcombine_f32(a, b); };
-  return add(half(vget_low_f32(even), vget_low_f32(odd)), half(vget_high_f32(even), vget_high_f32(odd)));
-}
 KALIBRI_INLINE Vector fold(const Vector* s) {
-  const Vector sums = add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])));
-  return vcombine_f32(vget_low_f32(vuzp1q_f32(sums, sums)), vget_low_f32(vuzp2q_f32(sums, sums)));
+  return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])));
 }
 
 KALIBRI_INLINE Vector tree(const Vector* folded) {
-  const Vector a = vpaddq_f32(folded[0], folded[1]);  // 0 + 2, 1 + 3 of each
-  const Vector b = vpaddq_f32(folded[2], folded[3]);
-  return vpaddq_f32(a, b);
+  const auto halves = [](Vector a, Vector b) {  // a0 a1 b0 b1 + a2 a3 b2 b3
+    return add(vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
+  };
+  return vpaddq_f32(halves(folded[0], folded[1]), halves(folded[2], folded[3]));
 }
 
 }  // namespace

@@ -1,10 +1,7 @@
 // What an ISA header provides, in plain C++: a Vector of kWidth lanes and the operations below. The kernels (*-inl.hpp)
 // are written once on these names; every other isa_*.hpp gives the same results with its own registers. No table is
 // made from this one: it is the specification, and tests run the kernels on it.
-//
-// Where the order of 32 columns matters, a Pair holds 2 * kWidth of them as even and odd columns: that is how bf16 and
-// FP8 come out of their words without a shuffle. Sums in 32 lanes lie in kVectors vectors, in column order ("natural")
-// or as Pairs ("even_odd").
+
 #pragma once
 
 #include <cstddef>
@@ -82,34 +79,31 @@ KALIBRI_INLINE Vector times_power_of_two(Vector a, Vector shifted) {
   });
 }
 
-/// Columns 0, 2, .. and 1, 3, .. of 2 * kWidth. What the following three load from may be unaligned.
-struct Pair {
-  Vector even, odd;
-};
-
-KALIBRI_INLINE Pair load_f32(const unsigned char* p) {
-  float columns[2 * kWidth];
-  __builtin_memcpy(columns, p, sizeof columns);
-  return {each_lane([&](int i) { return columns[2 * i]; }), each_lane([&](int i) { return columns[2 * i + 1]; })};
+/// kWidth f32 or bf16 values, exactly. This and what follows load from addresses that may be unaligned.
+KALIBRI_INLINE Vector load_f32(const unsigned char* p) {
+  Vector result;
+  __builtin_memcpy(result.lane, p, sizeof result.lane);
+  return result;
 }
-
-/// bf16 values, exactly.
-KALIBRI_INLINE Pair load_bf16(const unsigned char* p) {
-  const auto value = [p](int i) {
+KALIBRI_INLINE Vector load_bf16(const unsigned char* p) {
+  return each_lane([p](int i) {
     return __builtin_bit_cast(float, std::uint32_t{p[2 * i]} << 16 | std::uint32_t{p[2 * i + 1]} << 24);
-  };
-  return {each_lane([=](int i) { return value(2 * i); }), each_lane([=](int i) { return value(2 * i + 1); })};
+  });
 }
 
-/// float8 e4m3fn values times 2^-120, exactly: sign to bit 31, exponent and mantissa to bits 26..20.
-KALIBRI_INLINE Pair load_e4m3(const unsigned char* p) {
-  const auto value = [p](int i) {
-    return __builtin_bit_cast(float, (std::uint32_t{p[i]} & 0x80) << 24 | (std::uint32_t{p[i]} & 0x7f) << 20);
-  };
-  return {each_lane([=](int i) { return value(2 * i); }), each_lane([=](int i) { return value(2 * i + 1); })};
+/// 32 float8 e4m3fn values times 2^-8, exactly, in kVectors vectors: as half-precision numbers, sign to bit 15,
+/// exponent and mantissa to bits 13..7, which are converted at full speed even where they are subnormal.
+KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
+  for (int i = 0; i < 32; ++i) {
+    const std::uint32_t bits = (std::uint32_t{p[i]} & 0x80) << 24 | (std::uint32_t{p[i]} & 0x7f) << 20;
+    v[i / kWidth].lane[i % kWidth] = __builtin_bit_cast(float, bits) * 0x1p112F;
+  }
 }
+/// The same times kStreamScale, for weights that are used once: an ISA may be faster with another power of two.
+constexpr float kStreamScale = 1.0F;
+KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
 
-/// The tree's steps from 32 sums down to kWidth, which lie in an order that `tree` knows: from natural order, ...
+/// The tree's steps from 32 sums down to kWidth, which stay in order.
 KALIBRI_INLINE Vector fold(const Vector* s) {
   Vector sums[kVectors];
   for (int i = 0; i < kVectors; ++i) sums[i] = s[i];
@@ -117,16 +111,6 @@ KALIBRI_INLINE Vector fold(const Vector* s) {
     for (int i = 0; i < h; ++i) sums[i] = add(sums[i], sums[i + h]);
   }
   return sums[0];
-}
-/// ... and from even_odd.
-KALIBRI_INLINE Vector fold_even_odd(const Vector* s) {
-  Vector natural[kVectors];
-  for (int i = 0; i < 32; ++i) {
-    const int pair = i / (2 * kWidth);
-    const int in_pair = i % (2 * kWidth);
-    natural[i / kWidth].lane[i % kWidth] = s[2 * pair + in_pair % 2].lane[in_pair / 2];
-  }
-  return fold(natural);
 }
 
 /// The tree's other steps, for kWidth folded dot products at once: lane i is the sum of folded[i].

@@ -76,25 +76,25 @@ struct KernelTable {
   std::size_t (*packed_size)(std::int64_t n_tokens, std::int64_t n_cols);
 
   /// Lays x out for this table's `matmul`, whatever the weights' format: tokens [token_begin, token_end), where
-  /// token_begin is a multiple of kTokenTile and token_end another or n_tokens. Ranges may be packed by several
-  /// threads.
+  /// token_begin is a multiple of kTokenTile and token_end another or n_tokens. Threads may share the ranges.
   void (*pack)(const Activations& x, std::int64_t token_begin, std::int64_t token_end, float* packed);
 
   /// Floats of scratch that each concurrent `matmul` of this product needs (0 is possible).
   std::size_t (*matmul_scratch)(const MatrixView& w, std::int64_t n_tokens);
 
-  /// y[t, r] = sum_j W[r, j] x[t, j] for row_begin <= r < row_end and all tokens t; y[t, r] lies at y[t * y_stride +
-  /// r]. packed: x [n_tokens, w.n_cols] by `pack` of this table. f32 and bf16: dot32 of the exact weight. e4m3_block:
-  /// x'_j = fl(x_j * fl(scale_inv * 2^60)) with the scale of the weight's block, w'_j = code * 2^-120 (exact), then
-  /// dot32(w', x') * 2^60. The same bits for any n_tokens, split of rows, alignment. scratch may not alias anything.
+  /// y[t, r] = sum_j W[r, j] x[t, j] for row_begin <= r < row_end and all tokens t, at y[t * y_stride + r].
+  /// packed: x [n_tokens, w.n_cols] by `pack` of this table. f32 and bf16: dot32 of the exact weight. e4m3_block:
+  /// x'_j = fl(x_j * fl(scale_inv * 2^-22)) with the scale of the weight's block, w'_j = code * 2^-8 (exact), then
+  /// dot32(w', x') * 2^30; |x_j * scale_inv| < 2^38. (These powers of two leave room for a table to move others
+  /// between the operands, and keep subnormal operands, which many processors are slow at, out of ordinary products.)
+  /// The same bits for any n_tokens, split of rows, alignment. scratch may not alias anything.
   void (*matmul)(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const float* packed,
                  std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch);
 
   /// dot32 of two f32 vectors.
   float (*dot)(const float* a, const float* b, std::int64_t n);
 
-  /// y_i = (x_i * r) * weight_i with r = 1 / sqrt(fl(dot32(x, x) / n) + eps); weight may be null (all ones). y may be
-  /// x.
+  /// y_i = (x_i * r) * weight_i with r = 1 / sqrt(fl(dot32(x, x) / n) + eps); no weight (null) is ones. y may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t n, float* y);
 
   /// Rotates pairs (i, i + half), 0 <= i < half, in place: a' = fma(a, cos, -(b * sin)), b' = fma(b, cos, a * sin).

@@ -7,12 +7,27 @@
 
 #include "engine/kernels/tables.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace kalibri::kernels {
+namespace {
+
+#if defined(__x86_64__)
+/// __builtin_cpu_supports of clang 14 does not know it.
+bool has_f16c() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+}  // namespace
 
 std::vector<const KernelTable*> runnable_kernels() {
   std::vector<const KernelTable*> tables = {&kScalarKernels};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
     tables.push_back(&kAvx2Kernels);
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {

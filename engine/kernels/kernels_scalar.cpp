@@ -57,10 +57,10 @@ float weight_row_times(const MatrixView& w, std::int64_t row, const float* x) {
     case Format::e4m3_block: {
       const float* scales = w.scale_inv + row / kFp8Block * ((w.n_cols + kFp8Block - 1) / kFp8Block);
       const auto code_value = [&](std::int64_t j) {
-        return e4m3_to_f32(load<std::uint8_t>(w.data, first + j)) * 0x1p-120F;
+        return e4m3_to_f32(load<std::uint8_t>(w.data, first + j)) * 0x1p-8F;
       };
-      const auto scaled_x = [&](std::int64_t j) { return x[j] * (scales[j / kFp8Block] * 0x1p60F); };
-      return dot32(w.n_cols, code_value, scaled_x) * 0x1p60F;
+      const auto scaled_x = [&](std::int64_t j) { return x[j] * (scales[j / kFp8Block] * 0x1p-22F); };
+      return dot32(w.n_cols, code_value, scaled_x) * 0x1p30F;
     }
   }
   throw InternalError(__FILE__, __LINE__, "unknown weight format");

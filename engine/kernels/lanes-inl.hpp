@@ -29,6 +29,15 @@ KALIBRI_INLINE void store_first(float* p, Vector a, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
+/// The first n lanes, at most kWidth, none where n <= 0.
+KALIBRI_INLINE void store_up_to(float* p, Vector a, std::int64_t n) {
+  if (n >= kWidth) {
+    store(p, a);
+  } else {
+    store_first(p, a, n);
+  }
+}
+
 struct Lanes {
   Vector v[kVectors];
 };

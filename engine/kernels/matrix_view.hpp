@@ -16,7 +16,8 @@ inline constexpr std::int64_t kFp8Block = 128;
 
 /// Stored weight [n_rows, n_cols] = [out, in], row-major without padding; y = x * W^T.
 /// e4m3_block: W[i, j] = e4m3(code[i, j]) * scale_inv[i / 128, j / 128]; scale_inv is [ceil(n_rows/128),
-/// ceil(n_cols/128)] row-major f32; NaN codes (0x7f, 0xff) must have been refused before. `data` need not be aligned.
+/// ceil(n_cols/128)] row-major f32, finite and not negative; NaN codes (0x7f, 0xff) must have been refused before.
+/// `data` need not be aligned.
 struct MatrixView {
   Format format = Format::f32;
   std::int64_t n_rows = 0;

@@ -1,5 +1,5 @@
-// Weights as lanes: 32 columns of a row decoded into even_odd lanes, a format each. Exact; what scales an FP8 product
-// is carried by the activations and the result.
+// Weights as vectors, a format each. f32 and bf16 are exact; FP8 (kScaled) is exact but for a power of two that the
+// activations make up for, like the scale of the weight's block.
 #pragma once
 
 #include "engine/kernels/kernel_table.hpp"
@@ -8,56 +8,70 @@
 namespace kalibri::kernels {
 namespace {
 
+/// The powers of two in the definition of an FP8 product: on the activations and on the result.
+constexpr float kScaleIn = 0x1p-22F;
+constexpr float kScaleOut = 0x1p30F;
+
+/// load: 32 columns in kVectors vectors; stream: the same, where each weight is used once.
 struct F32Weights {
   static constexpr int kBytes = 4;
   static constexpr bool kScaled = false;
-  KALIBRI_INLINE static Pair load(const unsigned char* p) { return load_f32(p); }
+  KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) {
+    KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) v[i] = load_f32(p + i * kWidth * kBytes);
+  }
+  KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { load(p, v); }
 };
 struct Bf16Weights {
   static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
-  KALIBRI_INLINE static Pair load(const unsigned char* p) { return load_bf16(p); }
+  KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) {
+    KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) v[i] = load_bf16(p + i * kWidth * kBytes);
+  }
+  KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { load(p, v); }
 };
 struct E4m3Weights {
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
-  KALIBRI_INLINE static Pair load(const unsigned char* p) { return load_e4m3(p); }
+  KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+  KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { stream_e4m3(p, v); }
 };
-
-/// FP8: decoded weights are too small by 2^-120, activations carry 2^60 and the result is multiplied by the other 2^60.
-constexpr float kScaleUp = 0x1p60F;
 
 template <class Weights>
 KALIBRI_INLINE const unsigned char* row_of(const MatrixView& w, std::int64_t row) {
   return static_cast<const unsigned char*>(w.data) + row * w.n_cols * Weights::kBytes;
 }
 
+/// Columns [32 step, 32 step + 32) of a row; `stream` decodes them for a single use.
 template <class Weights>
-KALIBRI_INLINE Lanes decode(const unsigned char* p) {
+KALIBRI_INLINE Lanes load_weights(const unsigned char* row, std::int64_t step) {
   Lanes result;
-  KALIBRI_UNROLL for (int i = 0; i < kVectors; i += 2) {
-    const Pair pair = Weights::load(p + i * kWidth * Weights::kBytes);
-    result.v[i] = pair.even;
-    result.v[i + 1] = pair.odd;
-  }
+  Weights::load(row + step * kLanes * Weights::kBytes, result.v);
+  return result;
+}
+template <class Weights>
+KALIBRI_INLINE Lanes stream_weights(const unsigned char* row, std::int64_t step) {
+  Lanes result;
+  Weights::stream(row + step * kLanes * Weights::kBytes, result.v);
   return result;
 }
 
-/// Columns [32 step, 32 step + 32) of a row; a stream like this one is worth asking for ahead of use.
+/// The last n < 32 columns of a row as stored, then zeros: a row of one step. Reads no further.
 template <class Weights>
-KALIBRI_INLINE Lanes load_weights(const unsigned char* row, std::int64_t step) {
-  constexpr std::int64_t kAheadBytes = 1024;
-  const unsigned char* p = row + step * kLanes * Weights::kBytes;
-  __builtin_prefetch(p + kAheadBytes);
-  return decode<Weights>(p);
-}
+struct LastStep {
+  unsigned char row[kLanes * Weights::kBytes] = {};
 
-/// The same for the last n < 32 columns of a row, then zeros; reads no further.
+  KALIBRI_INLINE LastStep(const unsigned char* from, std::int64_t step, std::int64_t n) {
+    __builtin_memcpy(row, from + step * kLanes * Weights::kBytes, static_cast<std::size_t>(n) * Weights::kBytes);
+  }
+};
+
+/// The trees of kWidth dot products whose 32 sums lie one after the other, times what FP8 lacks.
 template <class Weights>
-KALIBRI_INLINE Lanes load_last_weights(const unsigned char* row, std::int64_t step, std::int64_t n) {
-  unsigned char columns[kLanes * Weights::kBytes] = {};
-  __builtin_memcpy(columns, row + step * kLanes * Weights::kBytes, static_cast<std::size_t>(n) * Weights::kBytes);
-  return decode<Weights>(columns);
+KALIBRI_INLINE Vector finish(const float* sums) {
+  Vector folded[kWidth];
+  KALIBRI_UNROLL for (int i = 0; i < kWidth; ++i) folded[i] = fold(load_lanes(sums + i * kLanes).v);
+  const Vector result = tree(folded);
+  return Weights::kScaled ? mul(result, splat(kScaleOut)) : result;
 }
 
 }  // namespace

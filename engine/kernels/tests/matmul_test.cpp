@@ -20,6 +20,12 @@ struct Weights {
 
 std::int64_t n_blocks(std::int64_t n) { return (n + kFp8Block - 1) / kFp8Block; }
 
+std::vector<float> positive_vector(Generator& random, std::int64_t n) {
+  std::vector<float> values = uniform_vector(random, n);
+  for (float& value : values) value = std::fabs(value);
+  return values;
+}
+
 std::vector<unsigned char> random_weight_bytes(Generator& random, Format format, std::int64_t n) {
   std::vector<unsigned char> bytes;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -33,7 +39,7 @@ std::vector<unsigned char> random_weight_bytes(Generator& random, Format format,
 }
 
 Weights random_weights(Generator& random, Format format, std::int64_t n_rows, std::int64_t n_cols, std::int64_t gap) {
-  const std::vector<float> scales = uniform_vector(random, n_blocks(n_rows) * n_blocks(n_cols));
+  const std::vector<float> scales = positive_vector(random, n_blocks(n_rows) * n_blocks(n_cols));
   return {format, n_rows, n_cols, random_weight_bytes(random, format, n_rows * n_cols), scales, gap};
 }
 
@@ -116,6 +122,8 @@ TEST_CASE("a product has the scalar bits at the model's widths") {
     const Guarded<float> x(uniform_vector(random, 5 * 6144), 0);
     check_product(weights.view, {x.data(), 6144, 1, 6144}, {});
     check_product(weights.view, {x.data(), 6144, 5, 6144}, {33});
+    const MatrixView narrow = {format, 100, 2590, weights.view.data, weights.view.scale_inv};
+    check_product(narrow, {x.data(), 2590, 8, 2590}, {7});
   }
 }
 
@@ -131,7 +139,7 @@ TEST_CASE("all 254 FP8 codes that are numbers have the scalar bits, in every col
   for (std::size_t shift = 0; shift < 32; ++shift) {
     for (std::size_t j = 0; j < codes.size(); ++j) rows.push_back(codes[(j + shift) % codes.size()]);
   }
-  const Weights weights(Format::e4m3_block, 32, n_cols, rows, uniform_vector(random, 2), 1);
+  const Weights weights(Format::e4m3_block, 32, n_cols, rows, positive_vector(random, 2), 1);
   for (const std::int64_t n_tokens : {1, 3}) {
     const Guarded<float> x(uniform_vector(random, n_tokens * n_cols), 0);
     check_product(weights.view, {x.data(), n_cols, n_tokens, n_cols}, {});
@@ -156,7 +164,10 @@ TEST_CASE("zeros, subnormals, infinities and extremes have the scalar bits") {
       const std::int64_t n_cols = 1 + random.below(70);
       // A quarter of the columns of each operand is arbitrary; the rest must not drown in the infinities they give.
       std::vector<float> x = uniform_vector(random, 5 * n_cols);
-      for (float& value : x) value = random.below(4) == 0 ? random.any() : value * 0x1p-70F;
+      for (float& value : x) {
+        value = random.below(4) == 0 ? random.any() : value * 0x1p-70F;
+        if (format == Format::e4m3_block && std::isfinite(value) && std::fabs(value) >= 0x1p97F) value *= 0x1p-31F;
+      }
       std::vector<unsigned char> bytes = random_weight_bytes(random, format, 9 * n_cols);
       if (format == Format::bf16) {
         for (std::int64_t i = 0; i < 9 * n_cols; i += 4) {
@@ -180,7 +191,7 @@ TEST_CASE("the comparison of products sees another order, a neighbour's scale an
   const std::int64_t n_cols = 290;
   std::vector<float> x = uniform_vector(random, n_cols);
   const std::vector<unsigned char> bytes = random_weight_bytes(random, Format::e4m3_block, 130 * n_cols);
-  const std::vector<float> scales = uniform_vector(random, 2 * 3);
+  const std::vector<float> scales = positive_vector(random, 2 * 3);
   const Weights weights(Format::e4m3_block, 130, n_cols, bytes, scales, 0);
   const Activations activations{x.data(), n_cols, 1, n_cols};
   const std::vector<float> right = product(scalar(), weights.view, activations, {});
