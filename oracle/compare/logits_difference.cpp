@@ -65,10 +65,12 @@ LogitsRow compare_position(Row reference, Row candidate, std::int64_t position) 
   row.difference = compare_logit_row(reference, candidate, position);
   row.bits_differ = std::memcmp(reference.data(), candidate.data(), reference.size_bytes()) != 0;
   if (row.difference.not_finite) {
-    row.rel = row.top1_gap = row.top5_gap = std::numeric_limits<double>::quiet_NaN();
+    row.rel = row.squared_error = row.top1_gap = row.top5_gap = std::numeric_limits<double>::quiet_NaN();
     return row;
   }
-  row.rel = compare_row(reference, candidate, position).rel().value_or(0);
+  const RowDifference elements = compare_row(reference, candidate, position);
+  row.rel = elements.rel().value_or(0);
+  row.squared_error = elements.squared_error;
   if (!row.difference.top1_same) row.top1_gap = exchanged_gap(reference, candidate, 1);
   if (row.difference.top5_share != 1)
     row.top5_gap = exchanged_gap(reference, candidate, std::min<std::size_t>(5, reference.size()));

@@ -26,6 +26,7 @@ LogitsRef decode_logits(const dump::Reader& dump, const dump::PromptInfo& prompt
 struct LogitsRow {
   LogitRowDifference difference;
   double rel = 0;  // ||Q - R|| / ||R||; NaN when not finite
+  double squared_error = 0;  // sum (Q - R)^2; NaN when not finite
   bool bits_differ = false;
   /// How far the reference itself sets apart what the candidate exchanged among the first token (the first five): its
   /// largest logit that the candidate misses there minus the smallest that the candidate has instead; 0 when none is.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "oracle/verdict/judge_bands.hpp"
 #include "oracle/verdict/judge_decode.hpp"
 #include "oracle/verdict/judge_layers.hpp"
 
@@ -17,12 +18,6 @@ using nlohmann::json;
 void append(std::vector<Finding>& all, const std::vector<Finding>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
-
-/// A floor and the comparison that it was measured in.
-struct MeasuredFloor {
-  DumpDifference difference;
-  Floor floor;
-};
 
 std::optional<MeasuredFloor> measure(const dump::Reader& reference, const dump::Reader* f64, const std::string& check,
                                      const LayerRange& layers, RunMode mode) {
@@ -141,8 +136,8 @@ Assessment assess(const Dumps& dumps, const LayerRange& layers, std::int64_t win
     const DumpDifference difference = compare_dumps(*dumps.reference, *dumps.chained, "chained", layers);
     result.comparisons["chained"] = compare_run(difference, chained_level, RunMode::chained, result.findings);
     result.comparisons["end_to_end"] = end_to_end(dumps, difference, result.findings);
-    Judged bands = judge_bands(*dumps.reference, difference, dumps.decoded,
-                               chained_floor ? &chained_floor->difference : nullptr, window);
+    Judged bands =
+        judge_bands(*dumps.reference, difference, dumps.decoded, chained_floor ? &*chained_floor : nullptr, window);
     result.comparisons["bands"] = {{"prompts", std::move(bands.rows)}};
     append(result.findings, bands.findings);
   }

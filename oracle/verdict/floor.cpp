@@ -58,9 +58,25 @@ void widen_logits(Floor& floor, const PromptDifference& prompt, RunMode mode) {
   all.kl_max = std::max({all.kl_max, *metrics.kl_max, least});
   all.max_abs_logit = std::max({all.max_abs_logit, *metrics.max_abs_logit, kLeastFloor * logits.reference_max_abs});
   for (const LogitsRow& row : logits.rows) {
-    if (row.difference.position < end) all.rel_token_max = std::max({all.rel_token_max, row.rel, kLeastFloor});
+    if (row.difference.position >= end) continue;
+    all.rel_token_max = std::max({all.rel_token_max, row.rel, kLeastFloor});
+    all.squared_error += row.squared_error;
   }
   all.n_positions += metrics.n_positions;
+  all.n_vocab = logits.n_vocab;
+}
+
+/// What few tokens show by luck as nothing is filled in from what many numbers show: the router's logits (E a token)
+/// stand behind gaps and weights, the logits (V a position) behind KL.
+void fill_in(Floor& floor) {
+  for (auto& [key, entry] : floor.tensors) {
+    const TensorFloor* router = floor.find(key.first, "router_logits");
+    if (router == nullptr) continue;
+    // a gap is a difference of two scores; ln of a weight moves no more than its logit (sigmoid, softmax)
+    if (key.second == "router_gap") entry.max_abs = std::max(entry.max_abs, router->max_abs);
+    if (key.second == "expert_weights") entry.rel_token_max = std::max(entry.rel_token_max, router->max_abs);
+  }
+  if (floor.logits) floor.logits->kl_max = std::max(floor.logits->kl_max, floor.logits->kl_noise());
 }
 
 /// Differing expert sets inside the reference must be ties as well, and no floor may ask for a bound that proves
@@ -72,9 +88,11 @@ Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode
     for (const LayerTies& ties : judge_ties(prompt, &floor, mode))
       n_faults += static_cast<std::int64_t>(ties.faults.size());
   }
-  double widest = 0;
+  double widest = floor.logits ? floor.logits->rel_token_max : 0;
+  finding.where.tensor = "logits";
   for (const auto& [key, entry] : floor.tensors) {
-    if (key.second == "router_gap" || entry.rel_token_max <= widest) continue;
+    const bool is_judged = mode == RunMode::teacher_forced || key.first == kNoLayer;
+    if (!is_judged || key.second == "router_gap" || entry.rel_token_max <= widest) continue;
     widest = entry.rel_token_max;
     finding.where.layer.reset();
     if (key.first != kNoLayer) finding.where.layer = key.first;
@@ -99,6 +117,10 @@ Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode
 
 }  // namespace
 
+double LogitsFloor::kl_noise() const {
+  return n_positions == 0 ? 0 : squared_error / static_cast<double>(n_positions * n_vocab) / 2;
+}
+
 const TensorFloor* Floor::find(std::int64_t layer, const std::string& tensor) const {
   const auto entry = tensors.find({layer, tensor});
   return entry == tensors.end() ? nullptr : &entry->second;
@@ -118,6 +140,7 @@ Floor measure_floor(const DumpDifference& difference, RunMode mode) {
     }
     widen_logits(floor, prompt, mode);
   }
+  fill_in(floor);
   floor.findings = difference.findings;
   floor.findings.push_back(trust(difference, floor, mode));
   return floor;

@@ -23,9 +23,13 @@ struct TensorFloor {
 };
 
 struct LogitsFloor {
-  double kl_mean = 0, kl_max = 0;  // at least kl_rounding
+  double kl_mean = 0, kl_max = 0;  // at least kl_rounding; kl_max at least kl_noise
   double max_abs_logit = 0, rel_token_max = 0;
-  std::int64_t n_positions = 0;
+  double squared_error = 0;  // sum over all positions and ids
+  std::int64_t n_positions = 0, n_vocab = 0;
+
+  /// The KL that logits make which are all off by their root mean square, independently, at most: half its square.
+  [[nodiscard]] double kl_noise() const;
 };
 
 struct Floor {
@@ -37,6 +41,12 @@ struct Floor {
 
   /// Null when nothing was measured there.
   [[nodiscard]] const TensorFloor* find(std::int64_t layer, const std::string& tensor) const;
+};
+
+/// A floor and the comparison that it was measured in.
+struct MeasuredFloor {
+  DumpDifference difference;
+  Floor floor;
 };
 
 /// `difference` compares the fp32 reference (as reference) with its fp64 run (as candidate).

@@ -110,67 +110,6 @@ json decode_row(const dump::PromptInfo& prompt, const std::string& schedule, std
           {"status", text(judged.status)}};
 }
 
-/// The largest KL of the reference's fp32 against its fp64 within [first, end) of all prompts, before their first
-/// differing token; nothing when no position is there.
-std::optional<double> band_floor(const DumpDifference& floor, std::int64_t first, std::int64_t end) {
-  std::optional<double> largest;
-  for (const PromptDifference& prompt : floor.prompts) {
-    if (!prompt.logits) continue;
-    const LogitMetrics metrics =
-        summarise_positions(*prompt.logits, first, std::min(end, first_differing_token(prompt)));
-    if (metrics.n_positions > 0)
-      largest = std::max({largest.value_or(0), *metrics.kl_max, kl_rounding(prompt.logits->n_vocab)});
-  }
-  return largest;
-}
-
-/// The band nearest to its bound, of one path (prefill or decode).
-class WorstBand {
- public:
-  explicit WorstBand(const std::string& path)
-      : finding_{fmt::format("bands/{}", path), "bands", Status::not_applicable, {}, {}, {}, {},
-                 "no position is judged"} {}
-
-  void add(const std::string& prompt, std::int64_t first, std::int64_t end, std::optional<double> kl_mean,
-           std::optional<double> floor) {
-    if (!kl_mean) return;
-    const double nearness =
-        floor && !std::isnan(*kl_mean) ? *kl_mean / *floor : std::numeric_limits<double>::infinity();
-    if (finding_.value && !(nearness > nearness_)) return;
-    nearness_ = nearness;
-    finding_.value = kl_mean;
-    finding_.floor = floor;
-    finding_.where = {{}, prompt, first, {}, "logits"};
-    finding_.text = fmt::format("kl_mean {:.2e} in positions [{}, {})", *kl_mean, first, end);
-    if (!floor) {
-      finding_.bound.reset();
-      finding_.status = Status::mistrusted;
-      finding_.text += ": no floor was measured there: run the reference in fp64 as well";
-      return;
-    }
-    finding_.bound = kLambda * *floor;
-    finding_.status = *kl_mean <= *finding_.bound ? Status::held : Status::fell_short;  // NaN falls short
-    finding_.text += fmt::format(", {} x the floor of {:.2e} is allowed", kLambda, *floor);
-  }
-
-  [[nodiscard]] const Finding& finding() const { return finding_; }
-
- private:
-  Finding finding_;
-  double nearness_ = 0;
-};
-
-std::optional<LogitsDifference> decode_against(const dump::Reader& reference, const dump::PromptInfo& prompt,
-                                               const dump::Reader* decoded) {
-  const dump::PromptInfo* other = decoded == nullptr ? nullptr : decoded->find_prompt(prompt.name);
-  if (other == nullptr) return std::nullopt;
-  for (const dump::Schedule& schedule : other->schedules) {
-    if (schedule.name == "bands")
-      return compare_logit_rows(prefill_logits(reference, prompt), decode_logits(*decoded, *other, schedule));
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Judged judge_decode(const dump::Reader& prefill, const dump::Reader* decoded, const dump::Reader* repeated,
@@ -208,33 +147,6 @@ Judged judge_decode(const dump::Reader& prefill, const dump::Reader* decoded, co
   if (schedules.empty())
     judged.findings.push_back(
         {"decode/complete", "decode", Status::not_run, {}, {}, {}, {}, "no decode schedule in common"});
-  return judged;
-}
-
-Judged judge_bands(const dump::Reader& reference, const DumpDifference& difference, const dump::Reader* decoded,
-                   const DumpDifference* floor, std::int64_t window) {
-  Judged judged;
-  WorstBand prefill("prefill"), decode("decode");
-  for (const PromptDifference& prompt : difference.prompts) {
-    if (!prompt.logits) continue;
-    const dump::PromptInfo& info = *reference.find_prompt(prompt.prompt);
-    const auto cached = decode_against(reference, info, decoded);
-    json row = bands_of_prompt(reference, info, window, *prompt.logits, cached);
-    const std::int64_t clean_end = first_differing_token(prompt);
-    for (json& band : row["bands"]) {
-      const std::int64_t first = band["first"];
-      const std::int64_t end = std::min(band["end"].get<std::int64_t>(), clean_end);
-      // the last band's floor takes in what longer prompts have of it
-      const std::int64_t floor_end =
-          window > 0 && first >= window ? std::numeric_limits<std::int64_t>::max() : band["end"].get<std::int64_t>();
-      const std::optional<double> level = floor == nullptr ? std::nullopt : band_floor(*floor, first, floor_end);
-      prefill.add(prompt.prompt, first, end, summarise_positions(*prompt.logits, first, end).kl_mean, level);
-      if (cached) decode.add(prompt.prompt, first, end, summarise_positions(*cached, first, end).kl_mean, level);
-      band["bound"] = level ? number(kLambda * *level) : json();
-    }
-    judged.rows.push_back(std::move(row));
-  }
-  judged.findings = {prefill.finding(), decode.finding()};
   return judged;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "oracle/verdict/measure.hpp"
 #include "oracle/verdict/rules.hpp"
 #include "oracle/verdict/ties.hpp"
 
@@ -13,52 +14,7 @@ namespace kalibri::oracle {
 
 namespace {
 
-/// One prompt's value of one measure.
-struct Value {
-  double value = 0;
-  std::string prompt;
-  std::int64_t position = -1;
-};
-
-/// The worst prompt of one measure against one bound.
-class Measure {
- public:
-  Measure(std::string check, std::string name, std::optional<double> floor, double multiple)
-      : check_(std::move(check)), name_(std::move(name)), floor_(floor), multiple_(multiple) {
-    if (floor) bound_ = multiple * *floor;
-  }
-
-  /// The status of this prompt.
-  Status add(const Value& value) {
-    if (worst_.position < 0 || std::isnan(value.value) || value.value > worst_.value) worst_ = value;
-    if (!bound_) return Status::mistrusted;
-    return value.value <= *bound_ ? Status::held : Status::fell_short;  // NaN falls short
-  }
-
-  [[nodiscard]] Finding finding() const {
-    Finding finding{check_ + "/" + name_,   check_, Status::not_applicable, {}, bound_, floor_, {},
-                    "no position is judged"};
-    if (worst_.position < 0) return finding;
-    finding.value = worst_.value;
-    finding.where = {{}, worst_.prompt, worst_.position, {}, "logits"};
-    if (!bound_) {
-      finding.status = Status::mistrusted;
-      finding.text = fmt::format("{} {:.2e}: no floor was measured for it: run the reference in fp64 as well", name_,
-                                 worst_.value);
-      return finding;
-    }
-    finding.status = worst_.value <= *bound_ ? Status::held : Status::fell_short;
-    finding.text =
-        fmt::format("{} {:.2e}, {} x the floor of {:.2e} is allowed", name_, worst_.value, multiple_, *floor_);
-    return finding;
-  }
-
- private:
-  std::string check_, name_;
-  std::optional<double> floor_, bound_;
-  double multiple_;
-  Value worst_;
-};
+using Level = std::optional<double>;
 
 /// First tokens that differ: ties within the bound of the logits are excused, counted, and the largest gap is told.
 class TopTies {
@@ -75,7 +31,7 @@ class TopTies {
       largest_excused_ = std::max(largest_excused_, gap);
       return Status::held;
     }
-    if (n_faults_++ == 0) first_fault_ = {gap, prompt, position};
+    if (n_faults_++ == 0) first_fault_ = {{}, prompt, position, {}, "logits"};
     return Status::fell_short;
   }
 
@@ -88,7 +44,7 @@ class TopTies {
     if (!bound_) finding.text += "; no floor tells what a tie is";
     if (n_excused_ > 0)
       finding.text += fmt::format("; {} ties excused, largest gap {:.2e}", n_excused_, largest_excused_);
-    if (n_faults_ > 0) finding.where = {{}, first_fault_.prompt, first_fault_.position, {}, "logits"};
+    if (n_faults_ > 0) finding.where = first_fault_;
     return finding;
   }
 
@@ -97,19 +53,22 @@ class TopTies {
   std::optional<double> bound_;
   std::int64_t n_positions_ = 0, n_excused_ = 0, n_faults_ = 0;
   double largest_excused_ = 0;
-  Value first_fault_;
+  Where first_fault_;
 };
 
-Value worst_position(const PromptDifference& prompt, std::int64_t end,
-                     const std::function<double(const LogitsRow&)>& measure) {
-  Value worst{0, prompt.prompt, -1};
+/// The row before `end` with the largest measure; NaN counts as largest. Null when there is none.
+const LogitsRow* worst_row_before(const PromptDifference& prompt, std::int64_t end,
+                                  const std::function<double(const LogitsRow&)>& measure) {
+  const LogitsRow* worst = nullptr;
   for (const LogitsRow& row : prompt.logits->rows) {
-    if (row.difference.position >= end || std::isnan(worst.value)) continue;
-    const double value = measure(row);
-    if (worst.position < 0 || value > worst.value || std::isnan(value))
-      worst = {value, prompt.prompt, row.difference.position};
+    if (row.difference.position >= end || (worst != nullptr && std::isnan(measure(*worst)))) continue;
+    if (worst == nullptr || measure(row) > measure(*worst) || std::isnan(measure(row))) worst = &row;
   }
   return worst;
+}
+
+Where place(const PromptDifference& prompt, const LogitsRow& row) {
+  return {{}, prompt.prompt, row.difference.position, {}, "logits"};
 }
 
 nlohmann::json logits_row(const PromptDifference& prompt, std::int64_t n_judged, Status status) {
@@ -123,65 +82,92 @@ nlohmann::json logits_row(const PromptDifference& prompt, std::int64_t n_judged,
   return row;
 }
 
-using Level = std::optional<double>;
-
 Judged judge_head(const DumpDifference& difference, const Floor* floor) {
+  const Level level = floor && floor->logits ? Level(floor->logits->rel_token_max) : Level();
+  const auto rel = [](const LogitsRow& row) { return row.rel; };
+  Measure logits(difference.check, "logits", kKappa);
   Judged judged;
-  Measure rel(difference.check, "logits", floor && floor->logits ? Level(floor->logits->rel_token_max) : Level(),
-              kKappa);
   for (const PromptDifference& prompt : difference.prompts) {
     if (!prompt.logits) continue;
-    const Status status =
-        rel.add(worst_position(prompt, prompt.n_tokens, [](const LogitsRow& row) { return row.rel; }));
+    const LogitsRow& worst = *worst_row_before(prompt, prompt.n_tokens, rel);
+    const Status status = logits.add(worst.rel, level, place(prompt, worst), "rel_token_max");
     judged.rows.push_back(logits_row(prompt, std::ssize(prompt.logits->rows), status));
   }
-  judged.findings.push_back(rel.finding());
+  judged.findings.push_back(logits.finding());
   return judged;
 }
 
-Judged judge_chained(const DumpDifference& difference, const Floor* floor) {
-  const LogitsFloor* level = floor && floor->logits ? &*floor->logits : nullptr;
-  const std::string& check = difference.check;
-  Measure kl_mean(check, "kl_mean", level ? Level(level->kl_mean) : Level(), kLambda);
-  Measure kl_max(check, "kl_max", level ? Level(level->kl_max) : Level(), kLambda);
-  Measure max_abs(check, "max_abs_logit", level ? Level(level->max_abs_logit) : Level(), kKappa);
-  const Level tie = level ? Level(kKappa * level->max_abs_logit) : Level();
-  TopTies top1(check, "top1", tie), top5(check, "top5", tie);
-  Judged judged;
-  std::int64_t n_positions = 0, n_judged = 0;
-  for (const PromptDifference& prompt : difference.prompts) {
-    if (!prompt.logits) continue;
+/// Everything that is judged of a chained run's logits.
+class ChainedLogits {
+ public:
+  ChainedLogits(const std::string& check, const LogitsFloor* floor)
+      : check_(check),
+        floor_(floor),
+        kl_mean_(check, "kl_mean", kLambda),
+        kl_max_(check, "kl_max", kLambda),
+        max_abs_(check, "max_abs_logit", kKappa),
+        top1_(check, "top1", floor ? Level(kKappa * floor->max_abs_logit) : Level()),
+        top5_(check, "top5", floor ? Level(kKappa * floor->max_abs_logit) : Level()) {}
+
+  /// The prompt's row.
+  nlohmann::json add(const PromptDifference& prompt) {
     const std::int64_t end = first_differing_token(prompt);
     const LogitMetrics metrics = summarise_positions(*prompt.logits, 0, end);
-    n_positions += std::ssize(prompt.logits->rows);
-    n_judged += metrics.n_positions;
+    n_positions_ += std::ssize(prompt.logits->rows);
+    n_judged_ += metrics.n_positions;
     Status status = Status::not_applicable;
     if (metrics.n_positions > 0) {
-      const Value worst_kl = worst_position(prompt, end, [](const LogitsRow& row) { return row.difference.kl; });
+      const LogitsRow& kl = *worst_row_before(prompt, end, [](const LogitsRow& row) { return row.difference.kl; });
+      const LogitsRow& far =
+          *worst_row_before(prompt, end, [](const LogitsRow& row) { return row.difference.max_abs; });
       status = std::max(
-          {status, kl_mean.add({*metrics.kl_mean, prompt.prompt, worst_kl.position}), kl_max.add(worst_kl),
-           max_abs.add(worst_position(prompt, end, [](const LogitsRow& row) { return row.difference.max_abs; }))});
+          {status, kl_mean_.add(*metrics.kl_mean, mean_floor(metrics.n_positions), place(prompt, kl)),
+           kl_max_.add(*metrics.kl_max, floor_ ? Level(floor_->kl_max) : Level(), place(prompt, kl)),
+           max_abs_.add(*metrics.max_abs_logit, floor_ ? Level(floor_->max_abs_logit) : Level(), place(prompt, far))});
     }
     for (const LogitsRow& row : prompt.logits->rows) {
       const std::int64_t position = row.difference.position;
       if (position >= end) continue;
-      status = std::max({status, top1.add(!row.difference.top1_same, row.top1_gap, prompt.prompt, position),
-                         top5.add(row.difference.top5_share != 1, row.top5_gap, prompt.prompt, position)});
+      status = std::max({status, top1_.add(!row.difference.top1_same, row.top1_gap, prompt.prompt, position),
+                         top5_.add(row.difference.top5_share != 1, row.top5_gap, prompt.prompt, position)});
     }
-    judged.rows.push_back(logits_row(prompt, metrics.n_positions, status));
+    return logits_row(prompt, metrics.n_positions, status);
   }
-  for (const Finding& finding :
-       {kl_mean.finding(), kl_max.finding(), max_abs.finding(), top1.finding(), top5.finding()}) {
-    judged.findings.push_back(finding);
+
+  [[nodiscard]] std::vector<Finding> findings() const {
+    Finding positions{check_ + "/positions",      check_, Status::not_applicable, {}, {}, {}, {},
+                      "neither dump holds logits"};
+    if (n_positions_ > 0) {
+      positions.value = static_cast<double>(n_judged_);
+      positions.status = n_judged_ == 0 ? Status::mistrusted : Status::held;
+      positions.text =
+          fmt::format("{} of {} positions are judged; the others come at or after a token with other experts",
+                      n_judged_, n_positions_);
+    }
+    return {kl_mean_.finding(), kl_max_.finding(), max_abs_.finding(), top1_.finding(), top5_.finding(), positions};
   }
-  Finding positions{check + "/positions", check, Status::not_applicable, {}, {}, {}, {}, "neither dump holds logits"};
-  if (n_positions > 0) {
-    positions.value = static_cast<double>(n_judged);
-    positions.status = n_judged == 0 ? Status::mistrusted : Status::held;
-    positions.text = fmt::format(
-        "{} of {} positions are judged; the others come at or after a token with other experts", n_judged, n_positions);
+
+ private:
+  /// A mean over n positions holds at least its largest member / n, and that one may be as large as kl_max allows.
+  [[nodiscard]] Level mean_floor(std::int64_t n) const {
+    if (floor_ == nullptr) return std::nullopt;
+    return std::max(floor_->kl_mean, floor_->kl_max / static_cast<double>(n));
   }
-  judged.findings.push_back(positions);
+
+  std::string check_;
+  const LogitsFloor* floor_;
+  Measure kl_mean_, kl_max_, max_abs_;
+  TopTies top1_, top5_;
+  std::int64_t n_positions_ = 0, n_judged_ = 0;
+};
+
+Judged judge_chained(const DumpDifference& difference, const Floor* floor) {
+  ChainedLogits logits(difference.check, floor && floor->logits ? &*floor->logits : nullptr);
+  Judged judged;
+  for (const PromptDifference& prompt : difference.prompts) {
+    if (prompt.logits) judged.rows.push_back(logits.add(prompt));
+  }
+  judged.findings = logits.findings();
   return judged;
 }
 
