@@ -152,10 +152,10 @@ TEST_CASE("verify with --layers compares those layers alone") {
 TEST_CASE("A verification takes over its own folder, without the old verdict, and nobody else's") {
   const TempDirectory scratch;
   const auto ours = scratch.path() / "ours";
-  cli::open_report_directory(ours);
+  static_cast<void>(cli::open_report_directory(ours));
   for (const char* name : {"report.json", "engine.h5", "engine.h5.partial"}) fixtures::write_file(ours / name, "old");
   fixtures::write_file(ours / "notes.txt", "kept");
-  cli::open_report_directory(ours);
+  static_cast<void>(cli::open_report_directory(ours));
   CHECK_FALSE(std::filesystem::exists(ours / "report.json"));
   CHECK_FALSE(std::filesystem::exists(ours / "engine.h5.partial"));
   CHECK(fixtures::read_file(ours / "notes.txt") == "kept");
