@@ -6,10 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include "engine/base/error.hpp"
 #include "engine/checkpoint/json.hpp"
+#include "engine/checkpoint/shard_list.hpp"
 #include "engine/kernels/scalar_math.hpp"
 
 namespace kalibri::checkpoint {
@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr float kScaleFactor = 0x1p60F;  // kernels multiply scales by it before anything else
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 [[noreturn]] void fail(ErrorCode code, const fs::path& path, const std::string& text) {
   throw Error(code, fmt::format("{}: {}", path.string(), text));
@@ -27,90 +26,6 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 Problem problem_in(const TensorView& tensor, std::string_view name, std::string text) {
   return {tensor.file->path().filename().string(), std::string(name), std::move(text)};
-}
-
-/// What model.safetensors.index.json says.
-struct Index {
-  fs::path path;
-  nlohmann::json weight_map;  // tensor -> file name, a plain one
-  std::optional<std::int64_t> total_size;
-};
-
-Index read_index(const fs::path& path) {
-  Index index{.path = path, .weight_map = {}, .total_size = {}};
-  const MappedFile file(path);
-  nlohmann::json json = parse_json(file.bytes(), path);
-  const auto weight_map = json.find("weight_map");
-  if (weight_map == json.end() || !weight_map->is_object()) fail(ErrorCode::format, path, "has no object 'weight_map'");
-  index.weight_map = std::move(*weight_map);
-  for (const auto& [tensor, value] : index.weight_map.items()) {
-    if (!value.is_string()) fail(ErrorCode::format, path, fmt::format("{}: no file name", printable(tensor)));
-    const auto& shard = value.get_ref<const std::string&>();
-    if (shard.empty() || shard == "." || shard == ".." ||
-        shard.find_first_of(std::string_view("/\\\0", 3)) != shard.npos) {
-      fail(ErrorCode::format, path,
-           fmt::format("{}: '{}' is no plain file name (shards lie beside the index)", printable(tensor),
-                       printable(shard)));
-    }
-  }
-  if (const auto metadata = json.find("metadata"); metadata != json.end() && metadata->is_object()) {
-    const auto total = metadata->find("total_size");
-    if (total != metadata->end() && total->is_number_unsigned() && total->get<std::uint64_t>() <= INT64_MAX) {
-      index.total_size = total->get<std::int64_t>();
-    }
-  }
-  return index;
-}
-
-/// Names like model-00003-of-00032.safetensors promise their siblings.
-void check_numbering(const fs::path& directory, const std::set<std::string>& names) {
-  for (const std::string& name : names) {
-    const std::string stem = fs::path(name).stem().string();
-    const auto is_number = [](std::string_view text) {
-      return text.size() == 5 && text.find_first_not_of("0123456789") == text.npos;
-    };
-    if (stem.size() < 15 || stem.substr(stem.size() - 9, 4) != "-of-" || !is_number(stem.substr(stem.size() - 5)) ||
-        !is_number(stem.substr(stem.size() - 14, 5))) {
-      continue;
-    }
-    const int n_shards = std::stoi(stem.substr(stem.size() - 5));
-    for (int i = 1; i <= n_shards; ++i) {
-      const std::string sibling =
-          fmt::format("{}{:05}-of-{:05}.safetensors", stem.substr(0, stem.size() - 14), i, n_shards);
-      if (!names.contains(sibling))
-        fail(ErrorCode::file, directory / sibling, fmt::format("missing, but {} is there", name));
-    }
-  }
-}
-
-std::set<std::string> find_shards(const fs::path& directory) {
-  std::set<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("model") && name.ends_with(".safetensors")) names.insert(name);
-  }
-  if (names.empty()) {
-    fail(ErrorCode::file, directory, fmt::format("holds neither {} nor model*.safetensors", kIndexName));
-  }
-  check_numbering(directory, names);
-  return names;
-}
-
-/// Both directions: what the index promises is there, and what is there is in the index.
-void check_index(const Index& index, const std::map<std::string_view, const TensorView*>& tensors) {
-  for (const auto& [name, value] : index.weight_map.items()) {
-    const auto& shard = value.get_ref<const std::string&>();
-    const auto found = tensors.find(name);
-    if (found == tensors.end() || found->second->file->path().filename().native() != shard) {
-      fail(ErrorCode::format, index.path.parent_path() / shard,
-           fmt::format("has no tensor {}, which {} places there", printable(name), kIndexName));
-    }
-  }
-  for (const auto& [name, tensor] : tensors) {
-    if (!index.weight_map.contains(name)) {
-      fail(ErrorCode::format, tensor->file->path(), fmt::format("{}: not in {}", printable(name), kIndexName));
-    }
-  }
 }
 
 bool is_aligned(const TensorView& tensor) {
@@ -171,7 +86,7 @@ std::int64_t find_nan_code(std::span<const std::byte> codes) {
 std::string scale_name(std::string_view weight_name) { return std::string(weight_name) + "_scale_inv"; }
 
 Checkpoint Checkpoint::open(const fs::path& directory) {
-  std::error_code ignored;
+  std::error_code ignored;  // what cannot be looked at is not there; opening it says why
   if (!fs::is_directory(directory, ignored)) {
     fail(ErrorCode::file, directory,
          "is no directory; give the folder that holds config.json and the safetensors files");
@@ -185,25 +100,11 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
     if (!checkpoint.config_.is_object()) fail(ErrorCode::format, file.path(), "is no JSON object");
   }
 
-  std::optional<Index> index;
-  std::set<std::string> names;
-  if (fs::exists(directory / kIndexName)) {
-    index = read_index(directory / kIndexName);
-    for (const auto& [tensor, value] : index->weight_map.items()) {
-      const auto& shard = value.get_ref<const std::string&>();
-      if (names.insert(shard).second && !fs::exists(directory / shard)) {
-        fail(ErrorCode::file, directory / shard,
-             fmt::format("missing, but {} places {} there; fetch the file", kIndexName, printable(tensor)));
-      }
-    }
-    checkpoint.index_total_size_ = index->total_size;
-  } else {
-    names = find_shards(directory);
-  }
-
-  checkpoint.shards_.reserve(names.size());
-  for (const std::string& name : names) {
-    const SafetensorsFile& shard = checkpoint.shards_.emplace_back(directory / name);
+  const ShardList list = find_shards(directory);
+  checkpoint.index_total_size_ = list.total_size;
+  checkpoint.shards_.reserve(list.files.size());
+  for (const std::string& file : list.files) {
+    const SafetensorsFile& shard = checkpoint.shards_.emplace_back(directory / file);
     for (const auto& [tensor_name, tensor] : shard.tensors()) {
       const auto [place, is_new] = checkpoint.tensors_.emplace(tensor_name, &tensor);
       if (!is_new) {
@@ -216,7 +117,7 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
       }
     }
   }
-  if (index) check_index(*index, checkpoint.tensors_);
+  check_index(list, directory, checkpoint.tensors_);
   return checkpoint;
 }
 

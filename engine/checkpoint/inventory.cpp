@@ -83,7 +83,8 @@ void note_files(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
                                 n_data_bytes));
   }
   std::set<std::string> aside;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint.directory())) {
+  std::error_code unreadable;  // then there is nothing to note
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint.directory(), unreadable)) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".safetensors") && !shards.contains(name)) aside.insert(name);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cfloat>
 
 #include "engine/base/error.hpp"
 #include "engine/checkpoint/config_reader.hpp"
@@ -123,7 +124,9 @@ Kolibri1Config Kolibri1Config::from_json(const nlohmann::json& config, const std
   c.moe_intermediate_size = size("moe_intermediate_size");
   c.shared_expert_intermediate_size = size("shared_expert_intermediate_size");
   c.rms_norm_eps = reader.number("rms_norm_eps");
-  if (!(c.rms_norm_eps > 0 && c.rms_norm_eps < 1)) reader.fail("rms_norm_eps", "not between 0 and 1");
+  if (!(c.rms_norm_eps >= static_cast<double>(FLT_MIN) && c.rms_norm_eps < 1)) {
+    reader.fail("rms_norm_eps", fmt::format("{}, expected a float32 between 0 and 1", c.rms_norm_eps));
+  }
   c.rope_theta = read_rope_theta(reader, where, c.unknown_keys);
 
   c.layer_is_sliding = read_layer_types(reader, c.num_hidden_layers);

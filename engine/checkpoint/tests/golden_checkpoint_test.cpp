@@ -26,16 +26,17 @@ std::vector<double> elements(const kernels::MatrixView& view) {
       if (view.format == kernels::Format::f32) {
         float value = 0;
         std::memcpy(&value, bytes + 4 * at, 4);
-        values.push_back(double{value});
+        values.push_back(static_cast<double>(value));
       } else if (view.format == kernels::Format::bf16) {
         const auto bits = static_cast<std::uint32_t>(bytes[2 * at] | bytes[2 * at + 1] << 8) << 16;
-        values.push_back(double{std::bit_cast<float>(bits)});
+        values.push_back(static_cast<double>(std::bit_cast<float>(bits)));
       } else {
         const unsigned code = bytes[at];
         const int exponent = static_cast<int>(code >> 3 & 15U);
         const double mantissa = code & 7U;
         const double size = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-        values.push_back((code & 0x80U ? -size : size) * double{view.scale_inv[i / 128 * scale_cols + j / 128]});
+        values.push_back((code & 0x80U ? -size : size) *
+                         static_cast<double>(view.scale_inv[i / 128 * scale_cols + j / 128]));
       }
     }
   }
