@@ -1,5 +1,5 @@
 # Warnings, and the rule of who may include whom. Each target gets an include root of its own under the build folder: a
-# tree of links that shows exactly the folders that style.md lets it see. An include of anything else does not compile.
+# tree of links that shows exactly the folders that it may see. An include of anything else does not compile.
 
 add_library(kalibri_flags INTERFACE)
 target_compile_options(kalibri_flags INTERFACE

@@ -1,5 +1,5 @@
-// Gated DeltaNet: linear attention whose state forgets and corrects itself, token by token. Source: spec/qwen4-exp.md
-// section 3.2, whose letters the code keeps.
+// Gated DeltaNet: linear attention whose state forgets and corrects itself, token by token. Source: transformers,
+// modeling_qwen4_exp.py, gated delta net; Yang et al., Gated Delta Networks (2024), whose letters the code keeps.
 #pragma once
 
 #include "reference/model.hpp"

@@ -1,5 +1,5 @@
 // The gated residual (hyper-connection): how a block reads the streams and how its output returns to them.
-// Source: spec/qwen4-exp.md section 3.1.
+// Source: transformers, modeling_qwen4_exp.py, gated residual.
 #pragma once
 
 #include "reference/qwen4_exp_tensors.hpp"

@@ -1,4 +1,4 @@
-// Source: spec/kolibri1.md, sections 2 (tensors) and 3 (forward pass), whose letters the code keeps.
+// Source: the released checkpoints' tensors, and the forward pass of Kolibri 1 in vLLM (Apache-2.0).
 #include "reference/kolibri1.hpp"
 
 #include <memory>

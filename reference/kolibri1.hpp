@@ -1,4 +1,4 @@
-// Kolibri 1: the released mixture-of-experts model (spec/kolibri1.md), forward pass over whole prompts.
+// Kolibri 1: the released mixture-of-experts model, forward pass over whole prompts.
 #pragma once
 
 #include "reference/model.hpp"

@@ -1,4 +1,4 @@
-// Source: spec/kolibri1.md section 1.
+// Source: config.json of the released Kolibri 1, and the plugin's config.py (aleph-alpha-inference 1.0.0).
 #include "reference/kolibri1_config.hpp"
 
 #include <fmt/format.h>

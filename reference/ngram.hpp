@@ -1,5 +1,6 @@
 // The n-gram layer (PLE): rows of a large table, chosen by a hash of the last tokens, gated into the streams. The table
-// stays in its files; only the rows that the prompts need are read. Source: spec/qwen4-exp.md sections 2 and 3.5.
+// stays in its files; only the rows that the prompts need are read. Source: transformers,
+// modeling_qwen4_exp.py, n-gram embedding.
 #pragma once
 
 #include "reference/model.hpp"

@@ -1,4 +1,5 @@
-// Which rows of an n-gram table a token's history reads. Integers only. Source: spec/qwen4-exp.md section 4.
+// Which rows of an n-gram table a token's history reads. Integers only. Source: transformers,
+// modeling_qwen4_exp.py, n-gram hash.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Source: spec/qwen4-exp.md, sections 2 (tensors) and 3 (forward pass), whose letters the code keeps.
+// Source: transformers, modeling_qwen4_exp.py: names of the tensors and the forward pass.
 #include "reference/qwen4_exp.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// qwen4_exp (Qwen3.8-Flash-Next): the text model of spec/qwen4-exp.md, forward pass over whole prompts.
+// qwen4_exp (Qwen3.8-Flash-Next): the text model, forward pass over whole prompts.
 #pragma once
 
 #include "reference/model.hpp"

@@ -1,4 +1,4 @@
-// Source: spec/qwen4-exp.md section 1.
+// Source: transformers, configuration_qwen4_exp.py.
 #include "reference/qwen4_exp_config.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // What config.json says of a qwen4_exp model's text part, nested below text_config or flat, by the file's own key
-// names. Values that change the arithmetic in a way that is not implemented are refused here. Source: spec/qwen4-exp.md
-// section 1, whose defaults are the only ones.
+// names. Values that change the arithmetic in a way that is not implemented are refused here. Defaults are
+// those of transformers' configuration_qwen4_exp.py and no others.
 #pragma once
 
 #include <cstdint>

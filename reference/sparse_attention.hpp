@@ -1,5 +1,5 @@
 // Qwen Sparse Attention: each query attends to the blocks of keys that an indexer scores highest, and to the incomplete
-// block at the end. Source: spec/qwen4-exp.md section 3.3.
+// block at the end. Source: transformers, modeling_qwen4_exp.py, sparse attention.
 #pragma once
 
 #include "reference/model.hpp"

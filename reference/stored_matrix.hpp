@@ -18,7 +18,8 @@ float decode_bf16(std::uint16_t code);
 float decode_f16(std::uint16_t code);
 
 /// e4m3fn: 1 sign, 4 exponent bits (bias 7), 3 mantissa bits; exponent field 0 is subnormal with step 2^-9; no
-/// infinity; 0x7f and 0xff are NaN. Source: spec/kolibri1.md 2.3.
+/// infinity; 0x7f and 0xff are NaN. Source: Micikevicius et al.,
+/// FP8 Formats for Deep Learning (2022), table 1.
 float decode_e4m3(std::uint8_t code);
 
 struct StoredMatrix {

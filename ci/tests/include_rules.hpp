@@ -1,4 +1,4 @@
-// style.md's table of who may include whom, and a walk over the include lines of a source tree.
+// The table of who may include whom, and a walk over the include lines of a source tree.
 #pragma once
 
 #include <filesystem>

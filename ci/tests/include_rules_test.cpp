@@ -1,4 +1,4 @@
-// Who may include whom: the include lines of the source tree against style.md's table.
+// Who may include whom: the include lines of the source tree against the table.
 #include "ci/tests/include_rules.hpp"
 
 #include "fixtures/catch.hpp"

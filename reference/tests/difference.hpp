@@ -1,4 +1,4 @@
-// How far two tensors are apart, as spec/verification.md section 1 measures it. A tests' own: the oracle is not seen
+// How far two tensors are apart, relative to the tensor and to the worst token. A tests' own: the oracle is not seen
 // here.
 #pragma once
 

@@ -17,7 +17,7 @@
 namespace kalibri::reference::test {
 namespace {
 
-// The acceptance of an fp32 implementation on these sets, spec/verification.md (end); an fp64 run repeats the golden
+// The acceptance of an fp32 implementation on these sets; an fp64 run repeats the golden
 // fp64 run but for the order of its sums.
 constexpr double kRel = 1e-5;
 constexpr double kLogitsMaxAbs = 2e-4;

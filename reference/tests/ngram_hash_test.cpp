@@ -1,4 +1,4 @@
-// The n-gram hash against the released model's constants, spec/qwen4-exp.md section 4; its history rule by hand.
+// The n-gram hash against the released model's constants; its history rule by hand.
 #include "reference/ngram_hash.hpp"
 
 #include "fixtures/catch.hpp"

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 const std::vector<std::string> kSets = {"qwen4-exp-t1", "qwen4-exp-t1-fp8", "qwen4-exp-t2"};
 
-// spec/qwen4-exp.md section 12: ten times the upstream's own noise between fp32 and fp64, at least kLeastBound;
+// Ten times the upstream's own noise between fp32 and fp64, at least kLeastBound;
 // kBoundWithoutNoise where that noise was not measured; and for an fp64 run the order of its sums.
 constexpr double kNoiseFactor = 10;
 constexpr double kLeastBound = 1e-5;

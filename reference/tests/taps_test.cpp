@@ -1,5 +1,5 @@
 // The optional tensors are what their names say: each is checked against the golden data, or recomputed from others by
-// the formulas of spec/kolibri1.md section 3.
+// the model's formulas.
 #include <cmath>
 
 #include "fixtures/catch.hpp"
