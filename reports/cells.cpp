@@ -27,6 +27,10 @@ Cell cell(const json& value, Kind kind) {
       return {value == 1 ? "1" : fmt::format("{:.4f}", std::min(value.get<double>(), 0.9999)), ""};
     case Kind::status:
       return {status_words(value), value};
+    case Kind::of_bound: {
+      const double percent = 100 * value.get<double>();
+      return {percent < 1000 ? fmt::format("{:.0f} %", percent) : "> 999 %", "", value.get<double>()};
+    }
     case Kind::name:
     case Kind::count:
       break;

@@ -19,6 +19,7 @@ enum class Kind {
   number,  // three significant digits
   share,   // four decimals; "1" is exactly 1
   status,
+  of_bound,  // a value as a percentage of its bound
 };
 
 /// A column: its title, the member of the row that it shows, and how.

@@ -2,6 +2,8 @@
 // setting.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "reports/escape.hpp"
 #include "reports/report.hpp"
 #include "reports/tables.hpp"
@@ -13,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kStyle = R"css(
-:root{color-scheme:light dark;--page:#fbfbf9;--ink:#1d2327;--soft:#5d6870;--line:#dfe3e4;--panel:#fff;--good:#0f7b45;--bad:#b3261e;--doubt:#8a5a00}
-@media(prefers-color-scheme:dark){:root{--page:#14181a;--ink:#e4e8ea;--soft:#99a5ac;--line:#2c3438;--panel:#1a2023;--good:#5bd093;--bad:#ff8a80;--doubt:#f1bd5c}}
+:root{color-scheme:light dark;--page:#fbfbf9;--ink:#1d2327;--soft:#5d6870;--line:#dfe3e4;--panel:#fff;--good:#0f7b45;--bad:#b3261e;--doubt:#8a5a00;--bar:#e3ecdf}
+@media(prefers-color-scheme:dark){:root{--page:#14181a;--ink:#e4e8ea;--soft:#99a5ac;--line:#2c3438;--panel:#1a2023;--good:#5bd093;--bad:#ff8a80;--doubt:#f1bd5c;--bar:#28402f}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:76rem;padding:2rem 1.25rem 4rem;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2.5rem 0 .25rem}
@@ -28,12 +30,17 @@ th,td{padding:.28rem .7rem;text-align:left;white-space:nowrap;border-bottom:1px 
 th{position:sticky;top:0;background:var(--panel);color:var(--soft);font-weight:600}
 tr:last-child td{border-bottom:0}
 .r{text-align:right;font-variant-numeric:tabular-nums;font-family:ui-monospace,monospace}
-td.text{white-space:normal;min-width:22rem}
+td.text{white-space:normal;min-width:18rem}
+td.bar{background:linear-gradient(90deg,var(--bar) var(--share),transparent 0)}
 summary{cursor:pointer;font-size:1.1rem;font-weight:600;margin:2rem 0 .5rem}
 pre{overflow-x:auto;border:1px solid var(--line);background:var(--panel);padding:1rem;font-size:.8rem}
 )css";
 
 std::string cell_text(const Cell& cell, bool right) {
+  if (cell.share_of_bound >= 0) {
+    return fmt::format(R"(<td class="r bar" style="--share:{:.0f}%">{}</td>)", 100 * std::min(cell.share_of_bound, 1.0),
+                       escaped(cell.text));
+  }
   const std::string classes = right ? "r " + cell.status : cell.status;
   return fmt::format("<td class=\"{}\">{}</td>", classes, escaped(cell.text));
 }

@@ -44,12 +44,17 @@ std::vector<json> sorted_findings(const json& report) {
 
 Table findings_table(const json& report) {
   Rows rows = sorted_findings(report);
-  for (json& row : rows) row["place"] = place_text(row.at("where"));
+  for (json& row : rows) {
+    row["place"] = place_text(row.at("where"));
+    const json& bound = row.at("bound");
+    const bool has_share = row.at("value").is_number() && bound.is_number() && bound > 0;
+    row["of_bound"] = has_share ? json(nearness(row.at("value"), bound)) : json();
+  }
   Table table = make_table({{"status", "status", Kind::status},
                             {"finding", "id", Kind::name},
                             {"value", "value", Kind::number},
                             {"bound", "bound", Kind::number},
-                            {"floor", "floor", Kind::number},
+                            {"of bound", "of_bound", Kind::of_bound},
                             {"worst at", "place", Kind::name}},
                            rows);
   table.title = "Findings";

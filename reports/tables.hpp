@@ -9,7 +9,8 @@ namespace kalibri::reports {
 
 struct Cell {
   std::string text;
-  std::string status;  // a status name when the cell says one, else empty
+  std::string status;          // a status name when the cell says one, else empty
+  double share_of_bound = -1;  // when the cell says how much of a bound is used; else negative
 };
 
 struct Column {

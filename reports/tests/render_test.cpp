@@ -99,6 +99,7 @@ TEST_CASE("The HTML stands alone: escaped, no script, nothing from elsewhere, fi
   }
   REQUIRE(text.find("<h2>Findings") < text.find("<h2>Layer by layer"));
   REQUIRE_THAT(text, ContainsSubstring("prefers-color-scheme:dark"));
+  REQUIRE_THAT(text, ContainsSubstring(R"(style="--share:100%">&gt; 999 %</td>)"));  // a finding far above its bound
 }
 
 TEST_CASE("JUnit has a case a finding, what did not hold is a failure, what does not apply is skipped") {
@@ -131,4 +132,6 @@ TEST_CASE("Numbers have three digits, absent ones a dash, and a share below 1 ne
   REQUIRE(reports::cell(1.0, Kind::share).text == "1");
   REQUIRE(reports::cell(0.999999, Kind::share).text == "0.9999");
   REQUIRE(reports::cell(nullptr, Kind::status).text == "-");
+  REQUIRE(reports::cell(0.254, Kind::of_bound).text == "25 %");
+  REQUIRE(reports::cell(12.5, Kind::of_bound).text == "> 999 %");
 }
