@@ -46,6 +46,7 @@ Rows worst_of_each(const Rows& rows, const char* member, const std::function<dou
 
 // The tables of one member of "comparisons".
 Table layer_table(const nlohmann::json& comparison, Detail detail, bool judged);
+Table blocks_table(const nlohmann::json& comparison, Detail detail);
 Table tensor_table(const nlohmann::json& comparison);
 Table logits_table(const nlohmann::json& comparison);
 Table end_to_end_table(const nlohmann::json& comparison);

@@ -29,11 +29,26 @@ Rows nearest_layers(const Rows& all) {
   return rows;
 }
 
+/// rel of each stream of the residual, or of the worst alone; null where the residual is one stream.
+json streams(const json& row, Detail detail) {
+  if (!row.contains("rel_per_stream")) return nullptr;
+  const json& all = row.at("rel_per_stream");
+  if (detail == Detail::compact) {
+    return *std::max_element(all.begin(), all.end(),
+                             [](const json& a, const json& b) { return nearness(a, nullptr) < nearness(b, nullptr); });
+  }
+  std::string text;
+  for (const json& rel : all) text += (text.empty() ? "" : ", ") + number_text(rel);
+  return text;
+}
+
 }  // namespace
 
 Table layer_table(const json& comparison, Detail detail, bool judged) {
   Rows rows = comparison.at("rows").get<Rows>();
   if (detail == Detail::compact) rows = nearest_layers(rows);
+  const bool has_streams = !rows.empty() && rows.front().contains("rel_per_stream");
+  for (json& row : rows) row["streams"] = streams(row, detail);
   std::vector<Field> fields = {{"layer", "layer", Kind::count},
                                {"prompt", "prompt", Kind::name},
                                {"rel", "rel", Kind::number},
@@ -48,12 +63,48 @@ Table layer_table(const json& comparison, Detail detail, bool judged) {
   } else {
     fields.push_back({"cos_last", "cos_last", Kind::number});
   }
+  if (has_streams && detail == Detail::full) {
+    fields.insert(fields.begin() + 3, {"rel by stream", "streams", Kind::count});
+  } else if (has_streams) {  // a terminal has no room for max_abs as well
+    std::erase_if(fields, [](const Field& field) { return field.title == std::string("max_abs"); });
+    fields.insert(fields.begin() + 3, {"stream", "streams", Kind::number});
+  }
   Table table = make_table(fields, rows);
   if (detail == Detail::compact) {
     table.note = rows.size() < kCompactLayers
                      ? "residual after the layer; of each layer the worst prompt"
                      : "residual after the layer; the layers nearest to their bounds, of each the worst prompt";
+    if (has_streams) table.note += "; stream: rel of the worst one";
   }
+  return table;
+}
+
+Table blocks_table(const json& comparison, Detail detail) {
+  Rows rows;
+  for (const json& row : comparison.at("rows")) {
+    if (row.at("blocks").is_null()) continue;
+    rows.push_back(row.at("blocks"));
+    rows.back()["layer"] = row.at("layer");
+    rows.back()["prompt"] = row.at("prompt");
+  }
+  if (detail == Detail::compact) {
+    rows = worst_of_each(rows, "layer", [](const json& row) {  // the most differing, then the most with a choice
+      return (row.at("status") == "fell_short" ? 1e24 : 0) + row.at("differing_queries").get<double>() * 1e12 +
+             row.at("queries_with_choice").get<double>();
+    });
+  }
+  Table table = make_table({{"layer", "layer", Kind::count},
+                            {"prompt", "prompt", Kind::name},
+                            {"with a choice", "queries_with_choice", Kind::count},
+                            {"same", "same_frac", Kind::share},
+                            {"differ", "differing_queries", Kind::count},
+                            {"ties", "ties_excused", Kind::count},
+                            {"largest gap", "largest_gap_excused", Kind::number},
+                            {"gap bound", "gap_bound", Kind::number},
+                            {"status", "status", Kind::status}},
+                           rows);
+  table.note = "queries of sparse attention, and whether they kept the same blocks";
+  if (detail == Detail::compact) table.note += "; of each layer the worst prompt";
   return table;
 }
 

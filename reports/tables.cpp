@@ -82,11 +82,13 @@ std::vector<Table> tables(const json& report, Detail detail) {
   if (comparisons.contains("teacher_forced")) {
     const json& comparison = comparisons.at("teacher_forced");
     add(all, "teacher-forced", "Layer by layer, teacher-forced", layer_table(comparison, detail, true));
+    add(all, "teacher-forced", "Selected blocks, teacher-forced", blocks_table(comparison, detail));
     add(all, "teacher-forced", "Other tensors, teacher-forced", tensor_table(comparison));
     add(all, "teacher-forced", "Head, teacher-forced", logits_table(comparison));
   }
   if (comparisons.contains("chained")) {
     add(all, "chained", "Layer by layer, chained", layer_table(comparisons.at("chained"), detail, false));
+    add(all, "chained", "Selected blocks, chained", blocks_table(comparisons.at("chained"), detail));
     add(all, "chained", "Logits, chained", logits_table(comparisons.at("chained")));
   }
   if (comparisons.contains("end_to_end")) {

@@ -101,7 +101,10 @@ class Comparison {
   }
 
   LayerDifference compare_layer(const std::string& prompt, std::int64_t layer) {
-    LayerDifference difference{layer, {}, compare_routing(reference_, candidate_, prompt, layer)};
+    LayerDifference difference{layer,
+                               {},
+                               compare_routing(reference_, candidate_, prompt, layer),
+                               compare_selection(reference_, candidate_, prompt, layer)};
     for (const dump::TensorName& entry : dump::kLayerTensors) {
       const std::string name(entry.name);
       if (!both_have(prompt, dump::layer_path(layer, name), name, fmt::format(", layer {}", layer)) || !entry.floating)

@@ -12,6 +12,7 @@
 #include "oracle/compare/finding.hpp"
 #include "oracle/compare/logits_difference.hpp"
 #include "oracle/compare/routing.hpp"
+#include "oracle/compare/selection.hpp"
 
 namespace kalibri::oracle {
 
@@ -22,6 +23,7 @@ struct LayerDifference {
   std::int64_t layer = 0;
   std::map<std::string, TensorDifference> tensors;  // floating ones by name; expert_weights paired by id
   std::optional<Routing> routing;
+  std::optional<Selection> selection;
 };
 
 struct PromptDifference {

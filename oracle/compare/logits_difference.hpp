@@ -25,7 +25,7 @@ LogitsRef decode_logits(const dump::Reader& dump, const dump::PromptInfo& prompt
 /// What one common position adds beyond its metrics.
 struct LogitsRow {
   LogitRowDifference difference;
-  double rel = 0;  // ||Q - R|| / ||R||; NaN when not finite
+  double rel = 0;            // ||Q - R|| / ||R||; NaN when not finite
   double squared_error = 0;  // sum (Q - R)^2; NaN when not finite
   bool bits_differ = false;
   /// How far the reference itself sets apart what the candidate exchanged among the first token (the first five): its

@@ -29,6 +29,29 @@ Dataset random(std::size_t n_rows, std::int64_t columns, double scale, std::uint
   return dataset;
 }
 
+/// index_scores and selected_blocks of one layer.
+void add_selection(PromptData& prompt, std::uint64_t seed) {
+  const std::int64_t n_tokens = std::ssize(prompt.tokens);
+  const std::int64_t n_blocks = n_tokens / kBlockSize;
+  Dataset scores = random(static_cast<std::size_t>(n_tokens), n_blocks, 5, seed);
+  Dataset kept{{kKept}, {}, false};
+  for (std::int64_t t = 0; t < n_tokens; ++t) {
+    const std::int64_t n_complete = (t + 1) / kBlockSize;
+    const auto row = scores.values.begin() + t * n_blocks;
+    std::transform(row, row + n_complete, row, [](double score) { return std::abs(score); });
+    std::fill(row + n_complete, row + n_blocks, -1.0);
+    std::vector<std::int64_t> blocks(static_cast<std::size_t>(n_complete));
+    std::iota(blocks.begin(), blocks.end(), std::int64_t{0});
+    std::sort(blocks.begin(), blocks.end(), [&row](std::int64_t a, std::int64_t b) { return row[a] > row[b]; });
+    blocks.resize(static_cast<std::size_t>(std::min(kKept, n_complete)));
+    std::sort(blocks.begin(), blocks.end());
+    kept.values.insert(kept.values.end(), blocks.begin(), blocks.end());
+    kept.values.resize(static_cast<std::size_t>((t + 1) * kKept), -1);
+  }
+  if (n_blocks > 0) prompt.datasets[layer_path(kSparseLayer, "index_scores")] = scores;
+  prompt.datasets[layer_path(kSparseLayer, "selected_blocks")] = kept;
+}
+
 PromptData exact_prompt(const std::string& name, std::size_t n_tokens, std::uint64_t seed) {
   PromptData prompt{name, {}, {}, {}};
   for (std::size_t t = 0; t < n_tokens; ++t)
@@ -50,6 +73,7 @@ PromptData exact_prompt(const std::string& name, std::size_t n_tokens, std::uint
     prompt.datasets[layer_path(layer, "expert_ids")] = ids;
     prompt.datasets[layer_path(layer, "router_gap")] = gaps;
   }
+  add_selection(prompt, seed + 1000);
   return prompt;
 }
 
@@ -112,7 +136,9 @@ Dump noisy(const Dump& dump, const std::string& producer, std::uint64_t seed) {
       if (!dataset.floating) continue;
       const double size = std::abs(*std::max_element(dataset.values.begin(), dataset.values.end(),
                                                      [](double a, double b) { return std::abs(a) < std::abs(b); }));
-      for (double& value : dataset.values) value = static_cast<float>(value + 1e-7 * size * uniform(seed));
+      for (double& value : dataset.values) {
+        if (value != -1) value = static_cast<float>(value + 1e-7 * size * uniform(seed));
+      }
     }
   }
   return result;

@@ -44,13 +44,15 @@ struct Dump {
 };
 
 inline constexpr std::int64_t kLayers = 3, kHidden = 40, kExperts = 8, kTopK = 2, kVocab = 24;
+inline constexpr std::int64_t kSparseLayer = 1, kBlockSize = 2, kKept = 3;
 
 /// Prompts "long" (21 tokens) and "one" (1 token): exact numbers, one layer tensor per name that is always dumped.
-/// Router gaps are near 1. mode: "chained" or "teacher-forced".
+/// Router gaps are near 1. Layer kSparseLayer has blocks of kBlockSize tokens, of which a query keeps the kKept with
+/// the highest scores: that at position 7 is the first with a choice. mode: "chained" or "teacher-forced".
 Dump exact(const std::string& mode);
 
-/// `dump` with noise of about 1e-7 of each row's size on every floating number, and rounded to fp32. Equal seeds, equal
-/// noise.
+/// `dump` with noise of about 1e-7 of each row's size on every floating number but the -1 of an incomplete block, and
+/// rounded to fp32. Equal seeds, equal noise.
 Dump noisy(const Dump& dump, const std::string& producer, std::uint64_t seed);
 
 /// A decode dump of the same engine: schedules tail (8), head (13) and bands (all) with the logits of `chained`.

@@ -6,7 +6,7 @@
 #include "fixtures/temp_directory.hpp"
 #include "oracle/compare/bands.hpp"
 #include "oracle/tests/synthetic.hpp"
-#include "oracle/verdict/judge_layers.hpp"
+#include "oracle/verdict/judge_choices.hpp"
 #include "oracle/verdict/judge_logits.hpp"
 #include "oracle/verdict/rules.hpp"
 

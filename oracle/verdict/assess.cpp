@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "oracle/verdict/judge_bands.hpp"
+#include "oracle/verdict/judge_choices.hpp"
 #include "oracle/verdict/judge_decode.hpp"
 #include "oracle/verdict/judge_layers.hpp"
 
@@ -36,6 +37,7 @@ json compare_run(const DumpDifference& difference, const Floor* floor, RunMode m
   for (const JudgedLayer& layer : layers) tensors.insert(tensors.end(), layer.tensors.begin(), layer.tensors.end());
   append(findings, tensor_findings(difference.check, tensors));
   findings.push_back(experts_finding(difference.check, layers));
+  findings.push_back(blocks_finding(difference.check, layers));
   Judged logits = judge_logits(difference, floor, mode);
   append(findings, logits.findings);
   return {{"mode", difference.check}, {"rows", layer_rows(layers)}, {"logits", std::move(logits.rows)}};

@@ -12,7 +12,7 @@ namespace kalibri::oracle {
 
 namespace {
 
-/// Rows that say nothing about rounding: teacher-forced, what comes after the router for a token whose experts differ;
+/// Rows that say nothing about rounding: teacher-forced, what comes after a choice for a token where it differs;
 /// chained, everything from the prompt's first differing token on.
 std::vector<bool> rows_left_out(const PromptDifference& prompt, const LayerDifference* layer, const std::string& tensor,
                                 RunMode mode) {
@@ -22,8 +22,7 @@ std::vector<bool> rows_left_out(const PromptDifference& prompt, const LayerDiffe
     std::fill(left_out.begin() + first_differing_token(prompt), left_out.end(), true);
     return left_out;
   }
-  if (layer == nullptr || !layer->routing || !is_after_router(tensor)) return {};
-  return layer->routing->differs;
+  return layer == nullptr ? std::vector<bool>() : rows_after_differing(*layer, tensor, prompt.n_tokens);
 }
 
 void widen(Floor& floor, std::int64_t layer, const std::string& tensor, const TensorDifference& difference,
@@ -79,14 +78,14 @@ void fill_in(Floor& floor) {
   if (floor.logits) floor.logits->kl_max = std::max(floor.logits->kl_max, floor.logits->kl_noise());
 }
 
-/// Differing expert sets inside the reference must be ties as well, and no floor may ask for a bound that proves
+/// Differing choices inside the reference must be ties as well, and no floor may ask for a bound that proves
 /// nothing.
 Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode) {
   Finding finding{difference.check + "/floor", difference.check, Status::held, {}, kLoosestBound, {}, {}, ""};
   std::int64_t n_faults = 0;
   for (const PromptDifference& prompt : difference.prompts) {
     for (const LayerTies& ties : judge_ties(prompt, &floor, mode))
-      n_faults += static_cast<std::int64_t>(ties.faults.size());
+      n_faults += std::ssize(ties.blocks.faults) + std::ssize(ties.experts.faults);
   }
   double widest = floor.logits ? floor.logits->rel_token_max : 0;
   finding.where.tensor = "logits";
@@ -106,7 +105,7 @@ Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode
   finding.value = kKappa * widest;
   finding.floor = widest;
   finding.text =
-      fmt::format("widest bound {:.2e}; {} token-layer pairs with differing expert sets left out, {} of them no ties",
+      fmt::format("widest bound {:.2e}; {} token-layer pairs with other experts or blocks left out, {} choices no ties",
                   kKappa * widest, floor.tokens_left_out, n_faults);
   if (!(kKappa * widest <= kLoosestBound) || n_faults > 0 || floor.tensors.empty()) {
     finding.status = Status::mistrusted;
@@ -136,7 +135,8 @@ Floor measure_floor(const DumpDifference& difference, RunMode mode) {
       for (const auto& [name, tensor] : layer.tensors) {
         widen(floor, layer.layer, name, tensor, scale_of(layer, name), rows_left_out(prompt, &layer, name, mode));
       }
-      if (layer.routing) floor.tokens_left_out += layer.routing->n_differing();
+      const std::vector<bool> differing = rows_after_differing(layer, "residual", prompt.n_tokens);
+      floor.tokens_left_out += std::count(differing.begin(), differing.end(), true);
     }
     widen_logits(floor, prompt, mode);
   }

@@ -36,7 +36,7 @@ struct Floor {
   std::map<std::pair<std::int64_t, std::string>, TensorFloor>
       tensors;                        // by layer (or kNoLayer) and name; over all prompts
   std::optional<LogitsFloor> logits;  // absent when no position remained
-  std::int64_t tokens_left_out = 0;   // token-layer pairs whose expert sets differ
+  std::int64_t tokens_left_out = 0;   // token-layer pairs whose experts or blocks differ
   std::vector<Finding> findings;      // whether the floor can be trusted
 
   /// Null when nothing was measured there.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "oracle/verdict/judge_choices.hpp"
 #include "oracle/verdict/rules.hpp"
 
 namespace kalibri::oracle {
@@ -42,7 +43,7 @@ double nearness(const JudgedTensor& judged) {
 void judge_layer_tensors(JudgedLayer& layer, const Floor* floor, RunMode mode) {
   for (const auto& [name, tensor] : layer.layer->tensors) {
     const TensorFloor* entry = floor == nullptr ? nullptr : floor->find(layer.layer->layer, name);
-    const auto left_out = is_after_router(name) ? layer.ties.left_out : std::vector<bool>{};
+    const std::vector<bool> left_out = layer.ties.left_out(name, layer.prompt->n_tokens);
     const auto add = [&](const char* measure, const std::vector<double>& rows, std::optional<double> level) {
       JudgedTensor judged = judge_rows(rows, left_out, level, mode);
       judged.layer = layer.layer->layer;
@@ -96,9 +97,12 @@ nlohmann::json layer_row(const JudgedLayer& judged) {
   }
   row["route_same_frac"] = layer.routing ? number(layer.routing->same_frac) : nlohmann::json();
   row["route_diff_tokens"] = layer.routing ? nlohmann::json(layer.routing->n_differing()) : nlohmann::json();
-  row["ties_excused"] = judged.ties.n_excused;
-  row["largest_gap_excused"] = judged.ties.n_excused > 0 ? number(judged.ties.largest_gap_excused) : nlohmann::json();
-  Status status = judged.ties.faults.empty() ? Status::not_applicable : Status::fell_short;
+  const ChoiceTies& experts = judged.ties.experts;
+  row["ties_excused"] = experts.excused.size();
+  row["largest_gap_excused"] = experts.excused.empty() ? nlohmann::json() : number(experts.largest_gap_excused);
+  row["blocks"] = layer.selection ? blocks_row(judged) : nlohmann::json();
+  Status status =
+      experts.faults.empty() && judged.ties.blocks.faults.empty() ? Status::not_applicable : Status::fell_short;
   row["tensors"] = nlohmann::json::object();
   for (const JudgedTensor& tensor : judged.tensors) {
     status = std::max(status, tensor.status);
@@ -123,7 +127,9 @@ std::vector<JudgedLayer> judge_layers(const DumpDifference& difference, const Fl
   for (const PromptDifference& prompt : difference.prompts) {
     std::vector<LayerTies> ties = judge_ties(prompt, floor, mode);
     for (std::size_t i = 0; i < prompt.layers.size(); ++i) {
-      JudgedLayer& judged = result.emplace_back(JudgedLayer{&prompt, &prompt.layers[i], std::move(ties[i]), {}});
+      const LayerDifference& layer = prompt.layers[i];
+      JudgedLayer& judged =
+          result.emplace_back(JudgedLayer{&prompt, &layer, std::move(ties[i]), block_noise(floor, layer.layer), {}});
       judge_layer_tensors(judged, floor, mode);
     }
   }
@@ -159,14 +165,14 @@ std::vector<Finding> tensor_findings(const std::string& check, const std::vector
   }
   std::vector<Finding> findings;
   for (const auto& [name, group] : groups) {
-    const JudgedTensor& worst = **std::max_element(
-        group.begin(), group.end(), [](const auto* a, const auto* b) { return nearness(*a) < nearness(*b); });
+    const JudgedTensor& worst = **std::max_element(group.begin(), group.end(), [](const auto* a, const auto* b) {
+      return std::pair(a->status, nearness(*a)) < std::pair(b->status, nearness(*b));
+    });
     Finding finding{check + "/" + name, check, worst.status, worst.value, worst.bound, worst.floor, {}, ""};
-    finding.where = {worst.layer == kNoLayer ? std::nullopt : std::optional(worst.layer),
-                     worst.prompt,
-                     worst.position,
-                     {},
-                     worst.tensor};
+    if (worst.layer != kNoLayer) finding.where.layer = worst.layer;
+    finding.where.prompt = worst.prompt;
+    finding.where.position = worst.position;
+    finding.where.tensor = worst.tensor;
     const auto first_fault =
         std::find_if(group.begin(), group.end(), [](const auto* t) { return t->status == Status::fell_short; });
     finding.text = fmt::format("{} {:.2e}", worst.measure, worst.value);
@@ -183,31 +189,6 @@ std::vector<Finding> tensor_findings(const std::string& check, const std::vector
     findings.push_back(std::move(finding));
   }
   return findings;
-}
-
-Finding experts_finding(const std::string& check, const std::vector<JudgedLayer>& layers) {
-  Finding finding{check + "/experts", check, Status::not_run, {}, 0, {}, {}, "no expert ids on both sides"};
-  std::int64_t n_pairs = 0, n_faults = 0, n_excused = 0, n_following = 0;
-  double largest_gap = 0;
-  for (const JudgedLayer& layer : layers) {
-    if (!layer.layer->routing) continue;
-    n_pairs += layer.prompt->n_tokens;
-    n_excused += layer.ties.n_excused;
-    n_following += layer.ties.n_following;
-    largest_gap = std::max(largest_gap, layer.ties.largest_gap_excused);
-    if (n_faults == 0 && !layer.ties.faults.empty()) {
-      finding.where = {layer.layer->layer, layer.prompt->prompt, layer.ties.faults.front(), {}, "expert_ids"};
-    }
-    n_faults += static_cast<std::int64_t>(layer.ties.faults.size());
-  }
-  if (n_pairs == 0) return finding;
-  finding.status = n_faults == 0 ? Status::held : Status::fell_short;
-  finding.value = static_cast<double>(n_faults);
-  finding.text = fmt::format("{} of {} token-layer pairs chose other experts", n_faults, n_pairs);
-  if (n_excused > 0) finding.text += fmt::format("; {} ties excused, largest gap {:.2e}", n_excused, largest_gap);
-  if (n_following > 0)
-    finding.text += fmt::format("; {} more follow from a difference in an earlier layer", n_following);
-  return finding;
 }
 
 nlohmann::json layer_rows(const std::vector<JudgedLayer>& layers) {

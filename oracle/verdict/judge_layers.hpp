@@ -29,6 +29,7 @@ struct JudgedLayer {
   const PromptDifference* prompt = nullptr;
   const LayerDifference* layer = nullptr;
   LayerTies ties;
+  double block_noise = 0;  // gaps of exchanged blocks up to here are ties
   std::vector<JudgedTensor> tensors;
 
   [[nodiscard]] const JudgedTensor* find(const std::string& tensor, const std::string& measure) const;
@@ -44,9 +45,6 @@ std::vector<JudgedTensor> judge_ends(const DumpDifference& difference, const Flo
 
 /// One finding a tensor and measure, with the worst value (nearest its bound) and the first layer that fell short.
 std::vector<Finding> tensor_findings(const std::string& check, const std::vector<JudgedTensor>& judged);
-
-/// Expert sets: equal but for excused ties, with their number and largest gap.
-Finding experts_finding(const std::string& check, const std::vector<JudgedLayer>& layers);
 
 /// Rows of spec/verification.md 4.1.
 nlohmann::json layer_rows(const std::vector<JudgedLayer>& layers);

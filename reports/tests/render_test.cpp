@@ -16,10 +16,16 @@ json example() { return reports::read_report(KALIBRI_SOURCE_DIR "/reports/tests/
 
 constexpr const char* kTerminal = R"(tiny (kolibri1), precision exact; kalibri 0.1.0 on avx2
 
-Layer by layer, teacher-forced: residual after the layer; of each layer the worst prompt
-  layer  prompt       rel  rel_token_max     bound  trimmed   max_abs    sets  diff  status
-      0  a|b     2.00e-07       3.00e-07  1.20e-06        -  1.00e-06       1     0  held
-      1  a|b         0.25            0.5  1.20e-06        -       0.5  0.5000     1  fell short
+Layer by layer, teacher-forced: residual after the layer; of each layer the worst prompt; stream:
+  rel of the worst one
+  layer  prompt       rel    stream  rel_token_max     bound  trimmed    sets  diff  status
+      0  a|b     2.00e-07  2.50e-07       3.00e-07  1.20e-06        -       1     0  held
+      1  a|b         0.25         -            0.5  1.20e-06        -  0.5000     1  fell short
+
+Selected blocks, teacher-forced: queries of sparse attention, and whether they kept the same blocks;
+  of each layer the worst prompt
+  layer  prompt  with a choice    same  differ  ties  largest gap  gap bound  status
+      1  a|b                 8  0.7500       2     1     1.00e-07   4.00e-07  fell short
 
 Other tensors, teacher-forced: of each tensor the row nearest to its bound
   tensor      layer  prompt  judged by     value     bound       rel   max_abs  status
@@ -85,7 +91,7 @@ TEST_CASE("Of many layers those nearest to their bounds are shown, all of them i
 TEST_CASE("Markdown escapes what would end a cell, and lists what did not hold") {
   const std::string text = reports::markdown(example());
   REQUIRE_THAT(text, ContainsSubstring("**Verdict: fell short**"));
-  REQUIRE_THAT(text, ContainsSubstring("| 1 | a\\|b | 0.25 | 0.5 | 1.20e-06 |"));
+  REQUIRE_THAT(text, ContainsSubstring("| 1 | a\\|b | 0.25 | - | 0.5 | 1.20e-06 |"));
   REQUIRE_THAT(text, ContainsSubstring("- **fell short**: teacher-forced/residual: rel\\_token\\_max"));
   REQUIRE_THAT(text, ContainsSubstring("|---:|---|---:|"));
 }
@@ -99,7 +105,8 @@ TEST_CASE("The HTML stands alone: escaped, no script, nothing from elsewhere, fi
   }
   REQUIRE(text.find("<h2>Findings") < text.find("<h2>Layer by layer"));
   REQUIRE_THAT(text, ContainsSubstring("prefers-color-scheme:dark"));
-  REQUIRE_THAT(text, ContainsSubstring(R"(style="--share:100%">&gt; 999 %</td>)"));  // a finding far above its bound
+  REQUIRE_THAT(text, ContainsSubstring("<td class=\"r \">1.00e-07, 2.50e-07</td>"));  // rel of each stream
+  REQUIRE_THAT(text, ContainsSubstring(R"(style="--share:100%">&gt; 999 %</td>)"));   // a finding far above its bound
 }
 
 TEST_CASE("JUnit has a case a finding, what did not hold is a failure, what does not apply is skipped") {
