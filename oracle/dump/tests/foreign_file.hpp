@@ -78,6 +78,10 @@ class ForeignFile {
 inline hid_t f32() { return H5T_IEEE_F32LE; }
 inline hid_t i32() { return H5T_STD_I32LE; }
 
+/// Files, groups, datasets, types and attributes that are open in this process: also those that a full
+/// disk kept HDF5 from closing, so a test counts from where it began.
+inline auto n_open() { return H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_ALL); }
+
 /// A change that must make the reader refuse a file.
 struct Case {
   const char* what;

@@ -265,6 +265,7 @@ TEST_CASE("A changed byte anywhere in a dump of ours is noticed, or changes noth
   const std::string expected = everything(path);
   const auto changed = folder.path() / "changed.h5";
   const std::size_t stride = 101;  // a prime, so that all places within a block come up
+  const auto n_before = n_open();
   int n_refused = 0;
   for (std::size_t i = 0; i < bytes.size(); i += stride) {
     std::string copy = bytes;
@@ -278,6 +279,7 @@ TEST_CASE("A changed byte anywhere in a dump of ours is noticed, or changes noth
       ++n_refused;
     }
     CHECK(found == expected);
+    CHECK(n_open() == n_before);
   }
   CHECK(n_refused > static_cast<int>(bytes.size() / stride / 2));  // most bytes mean something
 }

@@ -9,6 +9,7 @@
 #include "fixtures/catch.hpp"
 #include "fixtures/temp_directory.hpp"
 #include "oracle/dump/reader.hpp"
+#include "oracle/dump/tests/foreign_file.hpp"
 #include "oracle/dump/writer.hpp"
 
 namespace {
@@ -189,6 +190,34 @@ TEST_CASE("A tensor of many chunks may be written and read in blocks of any size
       }
     }
   }
+}
+
+TEST_CASE("Writer and reader leave nothing open, however they end") {
+  const TempDirectory folder;
+  const auto path = folder.path() / "a.h5";
+  const std::vector<float> row(8);
+  const std::vector<std::int64_t> row_dims = {8};
+  const auto n_before = kalibri::dump::test::n_open();
+  {
+    Writer writer(path, kHeader);
+    writer.begin_prompt("p", kTokens, "");
+    writer.write_rows("logits", 3, row_dims, 0, span_of(row));
+    CHECK(kalibri::dump::test::n_open() > n_before);
+  }
+  CHECK(kalibri::dump::test::n_open() == n_before);
+  {
+    Writer writer(path, kHeader);
+    writer.begin_prompt("p", kTokens, "");
+    writer.write_rows("logits", 3, row_dims, 0, span_of(std::vector<float>(24)));
+    writer.finish(0, 0);
+    CHECK(kalibri::dump::test::n_open() == n_before);
+  }
+  {
+    const Reader reader(path);
+    CHECK(reader.read_f64("p", "logits", 0, 1).size() == 8);
+    CHECK(kalibri::dump::test::n_open() > n_before);
+  }
+  CHECK(kalibri::dump::test::n_open() == n_before);
 }
 
 TEST_CASE("The same run written twice is the same file, byte for byte") {
