@@ -166,6 +166,16 @@ class Comparison {
   std::vector<Finding> non_finite_;
 };
 
+/// [3, T]; a dump without them is of text, whose tokens lie one behind the other on every axis.
+std::vector<std::int64_t> position_ids(const dump::Reader& dump, const dump::PromptInfo& prompt) {
+  if (dump.find(prompt.name, "position_ids")) return dump.read_i64(prompt.name, "position_ids", 0, 3);
+  std::vector<std::int64_t> ids;
+  for (int axis = 0; axis < 3; ++axis) {
+    for (std::int64_t t = 0; t < std::ssize(prompt.tokens); ++t) ids.push_back(t);
+  }
+  return ids;
+}
+
 }  // namespace
 
 DumpDifference compare_dumps(const dump::Reader& reference, const dump::Reader& candidate, const std::string& check,
@@ -175,7 +185,13 @@ DumpDifference compare_dumps(const dump::Reader& reference, const dump::Reader& 
 
 void refuse_other_tokens(const dump::Reader& reference, const dump::PromptInfo& ours, const dump::Reader& candidate,
                          const dump::PromptInfo& theirs) {
-  if (ours.tokens == theirs.tokens) return;
+  if (ours.tokens == theirs.tokens) {
+    if (position_ids(reference, ours) == position_ids(candidate, theirs)) return;
+    throw dump::Error(
+        fmt::format("{}: prompt {}: position_ids differ from those in {}: the same tokens at other places; "
+                    "refused",
+                    candidate.path().string(), ours.name, reference.path().string()));
+  }
   const auto at = std::mismatch(ours.tokens.begin(), ours.tokens.end(), theirs.tokens.begin(), theirs.tokens.end());
   throw dump::Error(
       fmt::format("{}: prompt {}: token ids differ from those in {} from position {} on ({} and {} tokens): not the "

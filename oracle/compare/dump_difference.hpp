@@ -51,7 +51,7 @@ struct LayerRange {
 DumpDifference compare_dumps(const dump::Reader& reference, const dump::Reader& candidate, const std::string& check,
                              const LayerRange& layers = {});
 
-/// Throws dump::Error (a refused comparison) when the token ids of one prompt differ.
+/// Throws dump::Error (a refused comparison) when the token ids or position ids of one prompt differ.
 void refuse_other_tokens(const dump::Reader& reference, const dump::PromptInfo& ours, const dump::Reader& candidate,
                          const dump::PromptInfo& theirs);
 

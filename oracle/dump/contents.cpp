@@ -91,6 +91,7 @@ class Checker {
   void check_shape(const Node& node, const TensorName& known);
   void read_tokens(PromptInfo& prompt, const Node& node);
   void read_positions(PromptInfo& prompt, const Node& node);
+  void check_position_ids(const Node& node);
   void read_schedule(PromptInfo& prompt, const Node& node, std::string name);
   void check_streams() const;
   std::vector<std::int64_t> read_all(const Node& node);
@@ -141,7 +142,9 @@ void Checker::read_header() {
 }
 
 std::vector<std::int64_t> Checker::read_all(const Node& node) {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(node.info.shape[0]));
+  std::size_t n = 1;
+  for (const std::int64_t size : node.info.shape) n *= static_cast<std::size_t>(size);
+  std::vector<std::int64_t> values(n);
   const Handle dataset(H5Dopen2(group_.id(), node.path.c_str(), H5P_DEFAULT), H5Dclose);
   if (!dataset.valid() || !read_rows(dataset.id(), node.info, 0, node.info.shape[0], ElementType::i64, values.data())) {
     fail(node.path, "not readable (HDF5: " + hdf5::last_error() + "); the file is damaged: make it again");
@@ -222,6 +225,7 @@ void Checker::read_dataset(PromptInfo& prompt, const Node& node, std::string_vie
   contents_.datasets.emplace(node.path, node.info);
   if (path == "tokens") read_tokens(prompt, node);
   if (path == "positions") read_positions(prompt, node);
+  if (path == "position_ids") check_position_ids(node);
   if (is_schedule) read_schedule(prompt, node, std::string(split(path, '/')[1]));
 }
 
@@ -264,6 +268,17 @@ void Checker::read_positions(PromptInfo& prompt, const Node& node) {
                           ", the number of tokens");
     }
     previous = position;
+  }
+}
+
+/// One place on each of three axes for every token.
+void Checker::check_position_ids(const Node& node) {
+  const std::vector<std::int64_t> ids = read_all(node);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] <= std::numeric_limits<std::int32_t>::max()) continue;
+    const std::size_t n_tokens = ids.size() / 3;
+    fail(node.path, "place " + std::to_string(ids[i]) + " of token " + std::to_string(i % n_tokens) + " on axis " +
+                        std::to_string(i / n_tokens) + ", expected 0 or more (32 bits)");
   }
 }
 

@@ -170,11 +170,20 @@ TEST_CASE("A NaN on both sides is not agreement, and a NaN in decode or in a dif
   REQUIRE(find(routed.run(), "teacher-forced/finite").where.position == 2);
 }
 
-TEST_CASE("Other token ids, other shapes and no common prompt are refused") {
+TEST_CASE("Other token ids or places, other shapes and no common prompt are refused") {
   Case tokens;
   std::swap(tokens.chained.prompt("long").tokens[3], tokens.chained.prompt("long").tokens[4]);
   REQUIRE_THROWS_WITH(tokens.run(),
                       ContainsSubstring("prompt long: token ids differ") && ContainsSubstring("position 3"));
+  Case places;  // [3, T]: an image's tokens share one place on the first axis
+  auto& long_prompt = places.chained.prompt("long");
+  const auto n_tokens = std::ssize(long_prompt.tokens);
+  synthetic::Dataset ids{{n_tokens}, {}, false};
+  for (std::int64_t i = 0; i < 3 * n_tokens; ++i) ids.values.push_back(static_cast<double>(i % n_tokens));
+  long_prompt.datasets["position_ids"] = ids;
+  CHECK_NOTHROW(places.run());  // text, said in words
+  long_prompt.at("position_ids", 0, 5) = 4;
+  REQUIRE_THROWS_WITH(places.run(), ContainsSubstring("prompt long: position_ids differ"));
   Case swapped;
   std::swap(swapped.teacher_forced.prompts[0].name, swapped.teacher_forced.prompts[1].name);
   REQUIRE_THROWS_WITH(swapped.run(), ContainsSubstring("token ids differ"));

@@ -256,6 +256,11 @@ TEST_CASE("Shapes that contradict each other are refused with both places") {
              f.dataset("prompts/p/position_ids", i32(), {2, 3});
            },
            "expected [3,T] with 3 = 3 as in the format"},
+      Case{"a place before the first",
+           [](auto& f) {
+             f.dataset("prompts/p/position_ids", i32(), {3, 3}, {0, 1, 2, 0, 1, 2, 0, -1, 2});
+           },
+           "place -1 of token 1 on axis 2, expected 0 or more"},
       Case{"residuals differ",
            [](auto& f) {
              f.dataset("prompts/p/layers/00/residual", f32(), {3, 8});

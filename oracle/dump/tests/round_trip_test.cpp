@@ -192,6 +192,21 @@ TEST_CASE("A tensor of many chunks may be written and read in blocks of any size
   }
 }
 
+TEST_CASE("Places of tokens on three axes come back as they were written") {
+  const TempDirectory folder;
+  const auto path = folder.path() / "a.h5";
+  const std::vector<std::int32_t> ids = {0, 1, 1, 0, 1, 1, 0, 1, 2};  // an image of one row behind one token
+  {
+    Writer writer(path, kHeader);
+    writer.begin_prompt("p", kTokens, "");
+    writer.write_rows("position_ids", 3, std::vector<std::int64_t>{3}, 0, span_of(ids));
+    writer.finish(0, 0);
+  }
+  const Reader reader(path);
+  CHECK(reader.find("p", "position_ids")->shape == std::vector<std::int64_t>{3, 3});
+  CHECK(reader.read_i64("p", "position_ids", 0, 3) == std::vector<std::int64_t>(ids.begin(), ids.end()));
+}
+
 TEST_CASE("Writer and reader leave nothing open, however they end") {
   const TempDirectory folder;
   const auto path = folder.path() / "a.h5";
