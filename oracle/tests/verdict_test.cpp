@@ -5,6 +5,7 @@
 #include "fixtures/catch.hpp"
 #include "fixtures/temp_directory.hpp"
 #include "oracle/tests/synthetic.hpp"
+#include "oracle/verdict/measure.hpp"
 #include "oracle/verdict/report.hpp"
 #include "oracle/verdict/rules.hpp"
 
@@ -259,6 +260,50 @@ TEST_CASE("A floor that would excuse everything is mistrusted") {
   REQUIRE(finding.status == Status::mistrusted);
   REQUIRE(finding.where.layer == 1);
   REQUIRE(judge(assessment.findings).exit_status == 1);
+}
+
+TEST_CASE("A floor of gaps beyond twice the router's, and of all but the largest channels, are mistrusted, too") {
+  for (const bool is_chained : {false, true}) {
+    Case gap;
+    synthetic::Dump& f64 = is_chained ? gap.reference_f64 : gap.teacher_forced_f64;
+    const std::string id = is_chained ? "floor-chained/floor" : "floor-teacher-forced/floor";
+    f64.prompt("long").at(layer_path(2, "router_gap"), 4, 0) += 1e-4;
+    const Finding loose = find(gap.run(), id);
+    CHECK(loose.status == Status::mistrusted);
+    CHECK(loose.where.layer == 2);
+    CHECK(loose.where.tensor == "router_gap");
+    Case scores;
+    (is_chained ? scores.reference_f64 : scores.teacher_forced_f64)
+        .prompt("long")
+        .at(layer_path(synthetic::kSparseLayer, "index_scores"), 20, 0) += 0.1;
+    CHECK(find(scores.run(), id).status == Status::mistrusted);
+  }
+  Case sink;  // one large channel hides an error in the others from the plain row error
+  for (synthetic::Dump* dump : {&sink.reference, &sink.teacher_forced_f64, &sink.teacher_forced, &sink.chained})
+    dump->prompt("long").at(layer_path(1, "residual"), 0, 3) = 65536;
+  sink.teacher_forced_f64.prompt("long").at(layer_path(1, "residual"), 0, 9) += 0.01;
+  const Finding trimmed = find(sink.run(), "floor-teacher-forced/floor");
+  CHECK(trimmed.status == Status::mistrusted);
+  CHECK(trimmed.where.layer == 1);
+  CHECK(trimmed.where.tensor == "residual-trimmed");
+}
+
+TEST_CASE("What falls short is named, also beside what has no floor") {
+  Case all;
+  for (synthetic::Dump* dump : {&all.teacher_forced_f64, &all.reference_f64})
+    dump->prompt("long").datasets.erase(layer_path(0, "residual"));
+  for (synthetic::PromptData& prompt : all.teacher_forced_f64.prompts)
+    prompt.datasets.erase(layer_path(0, "residual"));  // no floor for layer 0
+  all.teacher_forced.prompt("long").at(layer_path(2, "residual"), 5, 0) += 1;
+  const Finding finding = find(all.run(), "teacher-forced/residual");
+  CHECK(finding.status == Status::fell_short);
+  CHECK(finding.where.layer == 2);
+  CHECK(finding.where.position == 5);
+  Measure measure("check", "name", 2);
+  measure.add(5, std::nullopt, {{}, "without", {}, {}, ""});
+  measure.add(3, 1, {{}, "above", {}, {}, ""});
+  CHECK(measure.finding().status == Status::fell_short);
+  CHECK(measure.finding().where.prompt == "above");
 }
 
 TEST_CASE("A floor of damaged logits, and one that is not the reference's own fp64, are mistrusted") {

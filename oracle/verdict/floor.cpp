@@ -78,8 +78,48 @@ void fill_in(Floor& floor) {
   if (floor.logits) floor.logits->kl_max = std::max(floor.logits->kl_max, floor.logits->kl_noise());
 }
 
-/// Differing choices inside the reference must be ties as well, and no floor may ask for a bound that proves
-/// nothing.
+/// The widest floor of a relative error and where it was measured; NaN is the widest.
+struct Widest {
+  double floor = 0;
+  Where where;
+
+  void add(std::int64_t layer, const std::string& tensor, double value) {
+    if (std::isnan(floor) || value <= floor) return;
+    floor = value;
+    where.layer.reset();
+    if (layer != kNoLayer) where.layer = layer;
+    where.tensor = tensor;
+  }
+};
+
+/// Of all floors that bounds or ties rest on. A chained run judges no layer's tensors, but its ties rest on the scores
+/// that choices are made by.
+Widest widest_floor(const Floor& floor, RunMode mode) {
+  Widest widest;
+  for (const auto& [key, entry] : floor.tensors) {
+    const auto& [layer, tensor] = key;
+    const bool decides_ties = tensor == "router_logits" || tensor == "index_scores";
+    if (tensor == "router_gap" || (mode == RunMode::chained && layer != kNoLayer && !decides_ties)) continue;
+    widest.add(layer, tensor, entry.rel_token_max);
+    if (tensor == "residual" && entry.rel_token_max_trimmed)
+      widest.add(layer, "residual-trimmed", *entry.rel_token_max_trimmed);
+  }
+  if (floor.logits) widest.add(kNoLayer, "logits", floor.logits->rel_token_max);
+  return widest;
+}
+
+/// The first layer whose gaps moved by more than scores that move as its router's logits do allow: the k-th and the
+/// next score each move no further than the scores do.
+std::optional<std::int64_t> loose_gap(const Floor& floor) {
+  for (const auto& [key, entry] : floor.tensors) {
+    if (key.second != "router_gap") continue;
+    const TensorFloor* router = floor.find(key.first, "router_logits");
+    if (router == nullptr || !(entry.max_abs <= 2 * router->max_abs)) return key.first;
+  }
+  return std::nullopt;
+}
+
+/// Differing choices inside the reference must be ties as well, and no floor may ask for a bound that proves nothing.
 Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode) {
   Finding finding{difference.check + "/floor", difference.check, Status::held, {}, kLoosestBound, {}, {}, ""};
   std::int64_t n_faults = 0;
@@ -87,29 +127,25 @@ Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode
     for (const LayerTies& ties : judge_ties(prompt, &floor, mode))
       n_faults += std::ssize(ties.blocks.faults) + std::ssize(ties.experts.faults);
   }
-  double widest = floor.logits ? floor.logits->rel_token_max : 0;
-  finding.where.tensor = "logits";
-  for (const auto& [key, entry] : floor.tensors) {
-    const bool is_judged = mode == RunMode::teacher_forced || key.first == kNoLayer;
-    if (!is_judged || key.second == "router_gap" || entry.rel_token_max <= widest) continue;
-    widest = entry.rel_token_max;
-    finding.where.layer.reset();
-    if (key.first != kNoLayer) finding.where.layer = key.first;
-    finding.where.tensor = key.second;
-  }
-  if (floor.logits && !(floor.logits->rel_token_max <= widest)) {
-    widest = floor.logits->rel_token_max;
-    finding.where.layer.reset();
-    finding.where.tensor = "logits";
-  }
-  finding.value = kKappa * widest;
-  finding.floor = widest;
+  const Widest widest = widest_floor(floor, mode);
+  finding.value = kKappa * widest.floor;
+  finding.floor = widest.floor;
+  finding.where = widest.where;
   finding.text =
       fmt::format("widest bound {:.2e}; {} token-layer pairs with other experts or blocks left out, {} choices no ties",
-                  kKappa * widest, floor.tokens_left_out, n_faults);
-  if (!(kKappa * widest <= kLoosestBound) || n_faults > 0 || floor.tensors.empty()) {
+                  kKappa * widest.floor, floor.tokens_left_out, n_faults);
+  if (!(kKappa * widest.floor <= kLoosestBound) || n_faults > 0 || floor.tensors.empty()) {
     finding.status = Status::mistrusted;
     finding.text = "the reference's fp32 and fp64 runs differ by more than rounding: " + finding.text;
+  } else if (const auto layer = loose_gap(floor)) {
+    finding.status = Status::mistrusted;
+    finding.where = {};
+    finding.where.layer = layer;
+    finding.where.tensor = "router_gap";
+    finding.text = fmt::format(
+        "the gaps of layer {} differ by {:.2e} between the reference's fp32 and fp64 runs, more "
+        "than twice what its router's logits do: they would excuse what is no tie",
+        *layer, floor.find(*layer, "router_gap")->max_abs);
   }
   return finding;
 }

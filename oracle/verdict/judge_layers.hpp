@@ -43,10 +43,11 @@ std::vector<JudgedLayer> judge_layers(const DumpDifference& difference, const Fl
 /// embedding and final_norm of each prompt, each within kKappa floors (chained: final_norm of the clean positions).
 std::vector<JudgedTensor> judge_ends(const DumpDifference& difference, const Floor* floor, RunMode mode);
 
-/// One finding a tensor and measure, with the worst value (nearest its bound) and the first layer that fell short.
+/// One finding a tensor and measure, with the worst value (of the heaviest status that nearest its bound) and the first
+/// layer that fell short.
 std::vector<Finding> tensor_findings(const std::string& check, const std::vector<JudgedTensor>& judged);
 
-/// Rows of spec/verification.md 4.1.
+/// A report's rows by layer and prompt: the residual's metrics, the choices, and the other tensors.
 nlohmann::json layer_rows(const std::vector<JudgedLayer>& layers);
 
 }  // namespace kalibri::oracle

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace kalibri::oracle {
 
@@ -19,7 +20,7 @@ Status Measure::add(double value, std::optional<double> floor, const Where& wher
   const bool is_comparable = floor.has_value() && !std::isnan(value);
   const double nearness = is_comparable ? value / (multiple_ * *floor) : std::numeric_limits<double>::infinity();
   const Status status = !floor ? Status::mistrusted : nearness <= 1 ? Status::held : Status::fell_short;
-  if (worst_.value && !(nearness > nearness_)) return status;
+  if (worst_.value && std::pair(status, nearness) <= std::pair(worst_.status, nearness_)) return status;
   nearness_ = nearness;
   label_ = label.empty() ? name_ : label;
   worst_.status = status;

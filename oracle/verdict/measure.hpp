@@ -17,7 +17,8 @@ class Measure {
   /// text calls it (NAME when empty).
   Status add(double value, std::optional<double> floor, const Where& where, const std::string& label = "");
 
-  /// The worst value (nearest its bound, or furthest above); not_applicable when none was added.
+  /// The worst value (of the heaviest status that nearest its bound, or furthest above); not_applicable when none was
+  /// added.
   [[nodiscard]] Finding finding() const;
 
  private:
