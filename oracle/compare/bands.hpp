@@ -1,5 +1,5 @@
-// Position bands (spec/verification.md 4.4): where in a prompt the logits differ, and the residual maxima that show a
-// sink token. It reads dumps and knows no bounds.
+// Position bands, as the published verification of Kolibri 1 has them: where in a prompt the logits differ, and the
+// residual maxima that show a sink token. It reads dumps and knows no bounds.
 #pragma once
 
 #include <cstdint>

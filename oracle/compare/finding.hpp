@@ -1,5 +1,5 @@
 // A finding: what one check says about the numbers it saw, with the place of the worst. Differing numbers are findings,
-// never exceptions (design.md, "Statuses and exit statuses").
+// never exceptions.
 #pragma once
 
 #include <cstdint>

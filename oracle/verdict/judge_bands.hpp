@@ -7,7 +7,7 @@
 
 namespace kalibri::oracle {
 
-/// Rows of spec/verification.md 4.4 (compare/bands.hpp) of every prompt of `difference` (reference against the chained
+/// bands_of_prompt() (compare/bands.hpp) of every prompt of `difference` (reference against the chained
 /// candidate), and the findings bands/prefill and bands/decode (schedule "bands" of `decoded`, may be null): the mean
 /// KL of a band within kLambda times the largest KL that the reference's fp32 has against its fp64 in that band.
 /// Without `floor` (chained): mistrusted.

@@ -15,7 +15,7 @@ struct DecodeRule {
 };
 
 /// The logits of every schedule in `decoded` and, when not null, of `repeated` (a second prefill) against the logits of
-/// `prefill`. Rows of spec/verification.md 4.5, and the findings decode/<schedule> and decode/repeat.
+/// `prefill`. One row a prompt and schedule, and the findings decode/<schedule> and decode/repeat.
 Judged judge_decode(const dump::Reader& prefill, const dump::Reader* decoded, const dump::Reader* repeated,
                     const DecodeRule& rule);
 

@@ -23,7 +23,7 @@ struct Judged {
 /// first token on whose experts differ are not judged, and counted.
 Judged judge_logits(const DumpDifference& difference, const Floor* floor, RunMode mode);
 
-/// The members of spec/verification.md's logits rows that are metrics: top1 … worst_kl_pos.
+/// The members of a report's logits rows that are metrics: top1 … worst_kl_pos.
 nlohmann::json to_json(const LogitMetrics& metrics);
 
 }  // namespace kalibri::oracle

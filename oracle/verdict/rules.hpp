@@ -9,23 +9,22 @@
 namespace kalibri::oracle {
 
 /// Row errors, chained logits and router gaps: bound = kKappa * floor. Candidate and reference round independently, so
-/// their distance is at most about two floors; the rest is room for another order of summation (spec/verdict.md 4.1,
-/// G2). Measured on the golden sets of Kolibri 1 (120 runs: four sets, random prompts of 1 to 100 tokens, weights
-/// expanded and in place): noise reaches 2.0 floors (alone scalars of a single token, which fill_in() steadies, had
-/// reached 4.7). The smallest defect of spec/kolibri1.md's table stands at 5.9 floors (FP8 subnormals flushed, on
-/// k1-fp8, where it is marked invisible), the next at 21.
+/// their distance is at most about two floors; the rest is room for another order of summation. Measured
+/// on the golden sets of Kolibri 1 (120 runs: four sets, random prompts of 1 to 100 tokens, weights expanded and in
+/// place): noise reaches 2.0 floors (alone scalars of a single token, which fill_in() steadies, had
+/// reached 4.7). The smallest deliberate defect (engine/kernels/mutation.hpp) stands at 5.9 floors (FP8 subnormals
+/// flushed, on k1-fp8, where the outputs hide it), the next at 21.
 inline constexpr double kKappa = 4;
 
-/// Chained KL: bound = kLambda * floor (spec/verdict.md 4.1, G5). KL is quadratic in the logits' error. In the same
-/// runs noise reaches 3.9 floors; the smallest defect stands at 26 by kl_max and 15.8 by kl_mean.
+/// Chained KL: bound = kLambda * floor. KL is quadratic in the logits' error. In the same runs noise reaches 3.9
+/// floors; the smallest defect stands at 26 by kl_max and 15.8 by kl_mean.
 inline constexpr double kLambda = 10;
 
 /// No floor of a relative error is below two fp32 roundings, 2 * 2^-24: a tensor of few rows can be exact by luck.
 inline constexpr double kLeastFloor = 0x1p-23;
 
-/// A bound of a relative error above this is no proof: the published tool's own bound for fp32
-/// (spec/verification.md 4.1). A floor that asks for more is mistrusted, because reference and fp64 then differ by more
-/// than rounding.
+/// A bound of a relative error above this is no proof: the bound of the published Kolibri 1 verification for fp32
+/// (--max-rel). A floor that asks for more is mistrusted, because reference and fp64 then differ by more than rounding.
 inline constexpr double kLoosestBound = 1e-3;
 
 /// What float64 arithmetic alone can make of the KL of two equal distributions over n_vocab entries. With u = 2^-53:
