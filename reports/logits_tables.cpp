@@ -1,6 +1,8 @@
 // Tables that go by prompt, band and decode schedule: what comes out of the head.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "reports/cells.hpp"
 
 namespace kalibri::reports {
@@ -62,7 +64,11 @@ Table bands_table(const json& comparison, Detail detail) {
     }
   }
   if (detail == Detail::compact) {
-    rows = worst_of_each(rows, "first", [](const json& band) { return nearness(band.at("kl_mean"), nullptr); });
+    rows = worst_of_each(rows, "first", [](const json& band) {
+      const double prefill = nearness(band.at("kl_mean"), band.at("bound"));
+      const bool is_decoded = !band.at("decode_top1").is_null();
+      return is_decoded ? std::max(prefill, nearness(band.at("decode_kl_mean"), band.at("bound"))) : prefill;
+    });
   }
   Table table = make_table({{"positions", "positions", Kind::name},
                             {"prompt", "prompt", Kind::name},
@@ -72,7 +78,7 @@ Table bands_table(const json& comparison, Detail detail) {
                             {"decode top1", "decode_top1", Kind::share},
                             {"bound", "bound", Kind::number}},
                            rows);
-  if (detail == Detail::compact) table.note = "of each band the worst prompt";
+  if (detail == Detail::compact) table.note = "of each band the prompt nearest to its bound, prefilled or decoded";
   return table;
 }
 
@@ -94,7 +100,7 @@ Table decode_table(const json& comparison, Detail detail) {
                             {"status", "status", Kind::status}},
                            rows);
   table.note = "against the same engine's prefill: bits must be equal";
-  if (detail == Detail::compact) table.note += "; of each schedule the worst prompt";
+  if (detail == Detail::compact) table.note += "; of each schedule the prompt that differs most, else the longest";
   return table;
 }
 

@@ -37,7 +37,7 @@ Head, teacher-forced: KL(reference || candidate) in nats
   worst: teacher-forced/residual 0.5 (bound 1.20e-06) at layer 1, a|b, position 0
 
 Decode against prefill: against the same engine's prefill: bits must be equal; of each schedule the
-  worst prompt
+  prompt that differs most, else the longest
   schedule  prompt  prefilled  rows  differing  max_abs  kl_mean  top1  status
   head      a|b             0     2          0        0        0     1  held
   worst: decode/head 0 (bound 0)
@@ -86,6 +86,31 @@ TEST_CASE("Of many layers those nearest to their bounds are shown, all of them i
   REQUIRE(all[0].rows[1][0].text == "1");   // fell short
   REQUIRE(all[0].rows[2][0].text == "40");  // the largest of the others
   REQUIRE(count(reports::html(report), "<td class=\"r \">2.00e-07</td>") == 49);
+}
+
+TEST_CASE("Of each band the prompt nearest to its bound is shown, be it by its prefill or its decode") {
+  json report = example();
+  const auto prompt = [](const char* name, double kl, const json& decode_kl) {
+    const json band = {{"first", 0},
+                       {"end", 1},
+                       {"kl_mean", kl},
+                       {"top1", 1},
+                       {"decode_kl_mean", decode_kl},
+                       {"decode_top1", decode_kl.is_null() ? json() : json(1)},
+                       {"bound", 1e-9}};
+    return json{{"prompt", name}, {"T", 1}, {"bands", {band}}, {"residual_max", json::array()}};
+  };
+  json& prompts = report["comparisons"]["bands"]["prompts"];
+  const auto shown = [&report] {
+    for (const reports::Table& table : reports::tables(report, reports::Detail::compact)) {
+      if (table.check == "bands") return table.rows.at(0).at(1).text;
+    }
+    return std::string();
+  };
+  prompts = {prompt("low", 1e-11, nullptr), prompt("by prefill", 3e-11, 1e-11), prompt("by decode", 1e-11, 4e-11)};
+  CHECK(shown() == "by decode");
+  prompts.erase(2);
+  CHECK(shown() == "by prefill");
 }
 
 TEST_CASE("Markdown escapes what would end a cell, and lists what did not hold") {
