@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <ostream>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/floor_dumps.hpp"
 #include "engine/cli/report_directory.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "oracle/verdict/report.hpp"
@@ -38,12 +38,9 @@ int compare_command(const CompareOptions& options, std::ostream& out) {
   const dump::Reader reference(options.reference);
   const dump::Reader candidate(options.candidate);
   oracle::Dumps dumps = arrange(reference, candidate);
-  std::vector<std::unique_ptr<const dump::Reader>> floors;
-  for (const std::string& path : options.reference64) {
-    floors.push_back(std::make_unique<const dump::Reader>(path));
-    const bool is_chained = floors.back()->header().mode == "chained";
-    (is_chained ? dumps.reference_f64 : dumps.teacher_forced_f64) = floors.back().get();
-  }
+  const FloorDumps floors = open_floor_dumps(options.reference64);
+  dumps.reference_f64 = floors.chained.get();
+  dumps.teacher_forced_f64 = floors.teacher_forced.get();
   const oracle::RunDescription description{.command = "compare",
                                            .options = {{"reference", options.reference},
                                                        {"candidate", options.candidate},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -21,9 +22,13 @@ std::uint64_t next(std::uint64_t& state) {
 }  // namespace
 
 std::vector<Prompt> seeded_prompts(const model::ModelInfo& info) {
+  const std::int64_t longest = std::max(2 * info.window + 5, info.chooses_from);
+  std::set<std::int64_t> lengths;
+  for (const std::int64_t n_tokens : {std::int64_t{1}, std::int64_t{13}, info.window, longest}) {
+    if (n_tokens > 0) lengths.insert(std::min(n_tokens, info.max_positions));
+  }
   std::vector<Prompt> prompts;
-  for (const std::int64_t n_tokens : std::set<std::int64_t>{1, 13, info.window, 2 * info.window + 5}) {
-    if (n_tokens < 1 || n_tokens > info.max_positions) continue;
+  for (const std::int64_t n_tokens : lengths) {
     Prompt prompt{fmt::format("seeded-{}", n_tokens), {}, {}};
     auto state = static_cast<std::uint64_t>(n_tokens);
     for (std::int64_t i = 0; i < n_tokens; ++i) {

@@ -13,6 +13,7 @@
 #include "engine/base/error.hpp"
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/dump_run.hpp"
+#include "engine/cli/floor_dumps.hpp"
 #include "engine/cli/reference_process.hpp"
 #include "engine/cli/report_directory.hpp"
 #include "engine/cli/seeded_prompts.hpp"
@@ -28,7 +29,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Dump = std::unique_ptr<const dump::Reader>;
 
-// Schedules of decode runs (spec/verification.md 4.5 A and B, 4.4).
+// Schedules of decode runs.
 constexpr std::int64_t kTail = 8;    // the last 8 tokens decoded after a prefill of the others
 constexpr std::int64_t kHead = 13;   // the first 13 from an empty cache
 constexpr std::int64_t kBands = 64;  // the first 64 from an empty cache
@@ -37,12 +38,26 @@ std::string checkpoint_name(const std::string& directory) { return fs::canonical
 
 Dump open_dump(const fs::path& path) { return std::make_unique<const dump::Reader>(path); }
 
+/// The taps asked for, and of a model whose attention chooses blocks its choices and the scores behind them.
+std::vector<std::string> taps_to_dump(std::vector<std::string> taps, const model::ModelInfo& info) {
+  if (info.chooses_from == 0) return taps;
+  for (const char* name : {"index_scores", "selected_blocks"}) {
+    if (std::find(taps.begin(), taps.end(), name) == taps.end()) taps.emplace_back(name);
+  }
+  const bool is_all = std::find(taps.begin(), taps.end(), "all") != taps.end();
+  return is_all ? std::vector<std::string>{"all"} : taps;
+}
+
 /// One verification: makes the dumps one after the other in its folder, and keeps them open for the report.
 class Verification {
  public:
   Verification(const VerifyOptions& options, fs::path directory, const checkpoint::Checkpoint& checkpoint,
                const model::Model& model)
-      : options_(options), directory_(std::move(directory)), checkpoint_(checkpoint), model_(model) {
+      : options_(options),
+        directory_(std::move(directory)),
+        checkpoint_(checkpoint),
+        model_(model),
+        taps_(taps_to_dump(options.taps, model.info())) {
     const model::ModelInfo& info = model.info();
     if (!options.layers.empty()) parse_layers(options.layers, layers_.first, layers_.end);
     if (options.layers.empty()) layers_.end = info.n_layers;
@@ -101,17 +116,9 @@ class Verification {
                   fmt::format("{}: mode {}, expected chained: --reference is the reference's own fp32 run",
                               options_.reference, reference_->header().mode));
     }
-    for (const std::string& path : options_.reference64) {
-      Dump given = open_dump(path);
-      const std::string mode = given->header().mode;
-      Dump& place = mode == "chained" ? reference_f64_ : teacher_forced_f64_;
-      if (place != nullptr || (mode != "chained" && mode != "teacher-forced")) {
-        throw Error(
-            ErrorCode::input,
-            fmt::format("{}: mode {}: --reference64 takes one chained and one teacher-forced dump", path, mode));
-      }
-      place = std::move(given);
-    }
+    FloorDumps floors = open_floor_dumps(options_.reference64);
+    reference_f64_ = std::move(floors.chained);
+    teacher_forced_f64_ = std::move(floors.teacher_forced);
   }
 
   /// fp32 chained; fp64 chained; fp64 with each layer fed by the first.
@@ -132,8 +139,7 @@ class Verification {
                                           "-o",  out.string()};
     arguments.insert(arguments.end(), mode.begin(), mode.end());
     if (!layers.empty()) arguments.insert(arguments.end(), {"--layers", layers});
-    if (!options_.taps.empty())
-      arguments.insert(arguments.end(), {"--taps", fmt::format("{}", fmt::join(options_.taps, ","))});
+    if (!taps_.empty()) arguments.insert(arguments.end(), {"--taps", fmt::format("{}", fmt::join(taps_, ","))});
     if (options_.n_threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(options_.n_threads)});
     const fs::path program =
         options_.reference_program.empty() ? program_beside("kalibri-reference") : fs::path(options_.reference_program);
@@ -153,8 +159,8 @@ class Verification {
                                                         .inputs = reference_path_,
                                                         .first_layer = layers_.first,
                                                         .end_layer = layers_.end,
-                                                        .taps = options_.taps});
-    if (layers_.first == 0) chained_ = dump("engine.h5", {.end_layer = layers_.end, .taps = options_.taps});
+                                                        .taps = taps_});
+    if (layers_.first == 0) chained_ = dump("engine.h5", {.end_layer = layers_.end, .taps = taps_});
     if (!is_whole_) return;
     repeated_ = dump("engine-repeated.h5", {.logits_only = true});
     decoded_ = dump("engine-decoded.h5",
@@ -188,6 +194,7 @@ class Verification {
   fs::path directory_;
   const checkpoint::Checkpoint& checkpoint_;
   const model::Model& model_;
+  std::vector<std::string> taps_;
   oracle::LayerRange layers_;  // that are compared
   bool is_whole_ = true;       // all layers: there are logits
   std::vector<Prompt> prompts_;

@@ -37,6 +37,7 @@ ModelInfo describe(const Qwen4ExpWeights& weights) {
           .top_k = c.num_experts_per_tok,
           .max_positions = c.max_position_embeddings,
           .window = c.indexer_budget,
+          .chooses_from = c.indexer_budget + c.indexer_compress_ratio,
           .n_position_axes = 3};
 }
 

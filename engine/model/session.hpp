@@ -27,6 +27,7 @@ struct ModelInfo {
   std::int64_t top_k = 0;
   std::int64_t max_positions = 0;  // longest sequence
   std::int64_t window = 0;         // sliding window (its own key counted) or selection budget
+  std::int64_t chooses_from = 0;   // from so many tokens on, attention leaves blocks out by their scores; 0: never
   std::int64_t n_position_axes = 1;
   [[nodiscard]] std::int64_t residual_size() const { return n_streams * hidden_size; }
 };

@@ -87,6 +87,13 @@ TEST_CASE(
   const json own_floor = compare("native.h5", 1, {"--reference64", scene.path("native.h5")});
   CHECK(only_finding(own_floor, "floor-chained/origin").at("status") == "mistrusted");
   CHECK_THAT(own_floor.at("verdict").at("text").get<std::string>(), ContainsSubstring("1 mistrusted, 17 held"));
+  for (const char* second : {"native.h5", "decoded.h5"}) {  // one of the same mode, one of no floor's
+    const RunResult refused = kalibri_program({"compare", scene.chained, scene.path("native.h5"), "--reference64",
+                                               scene.path("native.h5"), "--reference64", scene.path(second)});
+    CHECK(refused.exit_status == 2);
+    CHECK_THAT(refused.err, ContainsSubstring(std::string(second) + ": mode") &&
+                                ContainsSubstring("--reference64 takes one chained and one teacher-forced dump"));
+  }
   CHECK(compare("chained.h5", 1).at("findings").at(0).at("text").get<std::string>().find("one and the same file") !=
         std::string::npos);
   const RunResult on_screen = kalibri_program({"compare", scene.chained, scene.path("native.h5"), "--window", "7"});
@@ -175,10 +182,15 @@ TEST_CASE("Seeded prompts have the stated lengths once each, and the same ids ev
   info.window = 13;
   info.max_positions = 30;
   const auto prompts = cli::seeded_prompts(info);
-  REQUIRE(prompts.size() == 2);  // 1 and 13; 31 is longer than the model has positions
+  REQUIRE(prompts.size() == 3);
   CHECK(prompts[0].name == "seeded-1");
   // SplitMix64 seeded with 1: first output 0x910a2dec89025cc1, its high half times 1000 / 2^32
   CHECK(prompts[0].tokens == std::vector<std::int32_t>{566});
   CHECK(prompts[1].tokens.size() == 13);
+  CHECK(prompts[2].tokens.size() == 30);  // 31 would be longer than the model has positions
+  info.max_positions = 100;
+  CHECK(cli::seeded_prompts(info).back().tokens.size() == 31);
+  info.chooses_from = 40;
+  CHECK(cli::seeded_prompts(info).back().tokens.size() == 40);
   CHECK(cli::token_file_text({prompts[0]}) == "{\"seeded-1\":[566]}\n");
 }

@@ -99,6 +99,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("verify shows without being asked that the right blocks are attended to, with prompts that leave a choice") {
+  const auto golden = fixtures::find_golden("qwen4-exp-t1-fp8");
+  if (!golden.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t1-fp8 is not there");
+  const fixtures::TempDirectory scratch;
+  const RunResult run = kalibri_program({"verify", *golden, "--out", scratch.path() / "out"});
+  INFO(run.out << run.err);
+  CHECK(run.exit_status == 0);
+  const json report = report_of(scratch.path() / "out");
+  for (const char* mode : {"teacher_forced", "chained"}) {
+    std::int64_t n_queries = 0;
+    for (const json& row : report.at("comparisons").at(mode).at("rows")) {
+      CHECK(row.at("rel_per_stream").size() == 4);
+      if (row.at("blocks").is_null()) continue;
+      CHECK(row.at("layer") == 3);
+      n_queries += row.at("blocks").at("queries_with_choice").get<std::int64_t>();
+    }
+    CHECK(n_queries == 18);  // positions 19 to 36 of 37: budget 16, blocks of 4
+  }
+  int n_held = 0;
+  for (const json& finding : report.at("findings")) {
+    const bool is_blocks = finding.at("id") == "teacher-forced/blocks" || finding.at("id") == "chained/blocks";
+    n_held += is_blocks && finding.at("status") == "held" ? 1 : 0;
+  }
+  CHECK(n_held == 2);
+}
+
 TEST_CASE("verify refuses what it cannot use with status 2") {
   const auto golden = fixtures::find_golden("kolibri1-k1-fp8");
   if (!golden.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
