@@ -10,6 +10,7 @@
 #include "engine/base/error.hpp"
 #include "engine/checkpoint/json.hpp"
 #include "engine/checkpoint/shard_list.hpp"
+#include "engine/checkpoint/values.hpp"
 #include "engine/kernels/scalar_math.hpp"
 
 namespace kalibri::checkpoint {
@@ -65,21 +66,6 @@ std::vector<float> widened(const TensorView& tensor) {
 bool is_scale_dtype(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16; }
 
 std::int64_t n_blocks(std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; }
-
-/// Position of the first NaN code (0x7f or 0xff), or -1.
-std::int64_t find_nan_code(std::span<const std::byte> codes) {
-  constexpr std::size_t kStride = 4096;  // looked at as a whole first: the loop below has no branch
-  for (std::size_t begin = 0; begin < codes.size(); begin += kStride) {
-    const auto part = codes.subspan(begin, std::min(kStride, codes.size() - begin));
-    unsigned any = 0;
-    for (const std::byte code : part) any |= static_cast<unsigned>((code & std::byte{0x7f}) == std::byte{0x7f});
-    if (any == 0) continue;
-    const auto first = std::find_if(part.begin(), part.end(),
-                                    [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; });
-    return static_cast<std::int64_t>(begin) + (first - part.begin());
-  }
-  return -1;
-}
 
 }  // namespace
 
@@ -167,24 +153,13 @@ std::vector<float> Checkpoint::small_tensor(std::string_view name, std::span<con
 }
 
 float Checkpoint::scalar(std::string_view name) const {
-  const TensorView* tensor = find(name);
-  if (tensor == nullptr) throw_if(Problem{"", std::string(name), "missing, expected one number"});
-  if (tensor->n_elements() != 1 || !is_scale_dtype(tensor->dtype)) {
-    throw_if(problem_in(*tensor, name,
-                        fmt::format("{} {}, expected one BF16, F16 or F32 number", dtype_name(tensor->dtype),
-                                    shape_text(tensor->shape))));
-  }
-  const float value = widened(*tensor).front();
-  if (!std::isfinite(value)) throw_if(problem_in(*tensor, name, fmt::format("{}, expected a finite number", value)));
-  return value;
+  throw_if(scalar_problem(name));
+  return widened(*find(name)).front();
 }
 
 std::vector<std::int64_t> Checkpoint::integers(std::string_view name, std::int64_t n) const {
-  throw_if(shape_problem(name, std::array{n}, "config.json"));
+  throw_if(integers_problem(name, n));
   const TensorView& tensor = *find(name);
-  if (tensor.dtype != Dtype::i64) {
-    throw_if(problem_in(tensor, name, fmt::format("dtype {}, expected I64", dtype_name(tensor.dtype))));
-  }
   std::vector<std::int64_t> values(static_cast<std::size_t>(n));
   std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return values;
@@ -207,6 +182,26 @@ std::optional<Problem> Checkpoint::small_tensor_problem(std::string_view name,
   const TensorView& tensor = *find(name);
   if (tensor.dtype == Dtype::bf16 || tensor.dtype == Dtype::f32) return {};
   return problem_in(tensor, name, fmt::format("dtype {}, expected BF16 or F32", dtype_name(tensor.dtype)));
+}
+
+std::optional<Problem> Checkpoint::scalar_problem(std::string_view name) const {
+  const TensorView* tensor = find(name);
+  if (tensor == nullptr) return Problem{"", std::string(name), "missing, expected one number"};
+  if (tensor->n_elements() != 1 || !is_scale_dtype(tensor->dtype)) {
+    return problem_in(*tensor, name,
+                      fmt::format("{} {}, expected one BF16, F16 or F32 number", dtype_name(tensor->dtype),
+                                  shape_text(tensor->shape)));
+  }
+  const float value = widened(*tensor).front();
+  if (std::isfinite(value)) return {};
+  return problem_in(*tensor, name, fmt::format("{}, expected a finite number", value));
+}
+
+std::optional<Problem> Checkpoint::integers_problem(std::string_view name, std::int64_t n) const {
+  if (auto problem = shape_problem(name, std::array{n}, "config.json")) return problem;
+  const TensorView& tensor = *find(name);
+  if (tensor.dtype == Dtype::i64) return {};
+  return problem_in(tensor, name, fmt::format("dtype {}, expected I64", dtype_name(tensor.dtype)));
 }
 
 std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
@@ -238,9 +233,9 @@ std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::in
                       fmt::format("{} for block ({}, {}), expected a finite number below 2^68", *bad, at / n_col_blocks,
                                   at % n_col_blocks));
   }
-  const std::int64_t at = find_nan_code(weight.bytes);
+  const std::int64_t at = find_not_finite(weight);
   if (at < 0) return {};
-  return problem_in(weight, name, fmt::format("NaN code at ({}, {}), expected numbers", at / n_cols, at % n_cols));
+  return problem_in(weight, name, fmt::format("NaN code at {}, expected numbers", index_text(at, weight.shape)));
 }
 
 const float* Checkpoint::scales(const TensorView& tensor) const {
@@ -249,10 +244,13 @@ const float* Checkpoint::scales(const TensorView& tensor) const {
 }
 
 void Checkpoint::throw_if(const std::optional<Problem>& problem) const {
-  if (!problem) return;
+  if (problem) refuse(*problem);
+}
+
+void Checkpoint::refuse(const Problem& problem) const {
   throw Error(ErrorCode::tensor,
-              fmt::format("{}{}{}: {}; incomplete, damaged or another family: run 'kalibri inspect {}'", problem->file,
-                          problem->file.empty() ? "" : ": ", problem->tensor, problem->text, directory_.string()));
+              fmt::format("{}{}{}: {}; incomplete, damaged or another family: run 'kalibri inspect {}'", problem.file,
+                          problem.file.empty() ? "" : ": ", problem.tensor, problem.text, directory_.string()));
 }
 
 }  // namespace kalibri::checkpoint

@@ -65,11 +65,15 @@ class Checkpoint {
   /// Vector `name` [n], i64. Throws Error(tensor).
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::int64_t n) const;
 
-  /// What `matrix` and `vector` would throw for, if anything.
+  /// What `matrix`, `small_tensor`, `scalar` and `integers` would throw for, if anything.
   [[nodiscard]] std::optional<Problem> matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                                       bool check_values) const;
   [[nodiscard]] std::optional<Problem> small_tensor_problem(std::string_view name,
                                                             std::span<const std::int64_t> shape) const;
+  [[nodiscard]] std::optional<Problem> scalar_problem(std::string_view name) const;
+  [[nodiscard]] std::optional<Problem> integers_problem(std::string_view name, std::int64_t n) const;
+  /// Throws `problem` as Error(tensor), with what to do.
+  [[noreturn]] void refuse(const Problem& problem) const;
 
  private:
   [[nodiscard]] std::optional<Problem> shape_problem(std::string_view name, std::span<const std::int64_t> shape,

@@ -4,26 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
-#include "engine/base/error.hpp"
 #include "engine/checkpoint/json.hpp"
+#include "engine/checkpoint/values.hpp"
 
 namespace kalibri::checkpoint {
 
 namespace {
-
-constexpr std::array<std::string_view, 9> kKindNames = {"embedding",     "head", "attention", "router", "expert",
-                                                        "shared expert", "norm", "scale",     "other"};
-
-std::string kolibri1_summary(const Kolibri1Config& c) {
-  const auto n_sliding = std::count(c.layer_is_sliding.begin(), c.layer_is_sliding.end(), true);
-  return fmt::format(
-      "{} layers ({} sliding, window {}), hidden {}, heads {}/{} of {}, {} experts of {}, top {}, vocabulary {}",
-      c.num_hidden_layers, n_sliding, c.sliding_window, c.hidden_size, c.num_attention_heads, c.num_key_value_heads,
-      c.head_dim, c.num_experts, c.moe_intermediate_size, c.num_experts_per_tok, c.vocab_size);
-}
 
 /// The names that a note is about: how many, and the first of them.
 class Names {
@@ -50,21 +38,21 @@ bool lists_module(const std::set<std::string, std::less<>>& modules, std::string
 }
 
 /// Where quantization_config tells another story than the tensors' dtypes, which decide.
-void note_quantisation(const Checkpoint& checkpoint, const Kolibri1Config& config,
-                       const std::vector<ExpectedTensor>& expected, std::vector<std::string>& notes) {
-  const std::set<std::string, std::less<>> modules(config.modules_to_not_convert.begin(),
-                                                   config.modules_to_not_convert.end());
+void note_quantisation(const Checkpoint& checkpoint, const Family& family, std::vector<std::string>& notes) {
+  if (!family.lists_modules) return;
+  const std::set<std::string, std::less<>> modules(family.modules_to_not_convert.begin(),
+                                                   family.modules_to_not_convert.end());
   Names undeclared;
   Names listed;
   Names unlisted;
-  for (const ExpectedTensor& weight : expected) {
+  for (const ExpectedTensor& weight : family.tensors) {
     const TensorView* tensor = checkpoint.find(weight.name);
     if (tensor == nullptr) continue;
     const bool is_fp8 = tensor->dtype == Dtype::f8_e4m3;
     const bool is_listed = lists_module(modules, weight.name);
-    if (is_fp8 && !config.has_quantization_config) undeclared.add(weight.name);
+    if (is_fp8 && !family.declares_fp8) undeclared.add(weight.name);
     if (is_fp8 && is_listed) listed.add(weight.name);
-    if (!is_fp8 && weight.may_be_fp8 && config.has_quantization_config && !is_listed) unlisted.add(weight.name);
+    if (!is_fp8 && weight.storage == Storage::matrix && family.declares_fp8 && !is_listed) unlisted.add(weight.name);
   }
   undeclared.note(notes, "F8_E4M3 though config.json has no quantization_config; the stored dtype decides");
   listed.note(notes, "F8_E4M3 though listed in modules_to_not_convert; the stored dtype decides");
@@ -91,77 +79,110 @@ void note_files(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
   if (!aside.empty()) notes.push_back(fmt::format("not part of the checkpoint: {}", fmt::join(aside, ", ")));
 }
 
-void count(Inventory& inventory, TensorKind kind, const TensorView& tensor) {
-  KindSum& sum = inventory.kinds[kind];
+void count(KindSum& sum, const TensorView& tensor) {
   ++sum.n_tensors;
   sum.n_elements += tensor.n_elements();
   sum.n_bytes += static_cast<std::int64_t>(tensor.bytes.size());
   sum.dtypes.insert(tensor.dtype);
 }
 
-std::optional<Problem> find_problem(const Checkpoint& checkpoint, const ExpectedTensor& expected, bool check_values) {
-  if (expected.shape.size() != 2) return checkpoint.small_tensor_problem(expected.name, expected.shape);
+/// A table of rows of one size; how many there are is the family's business.
+std::optional<Problem> rows_problem(const Checkpoint& checkpoint, const ExpectedTensor& expected) {
+  const std::int64_t row_size = expected.shape.front();
   const TensorView* tensor = checkpoint.find(expected.name);
-  if (tensor != nullptr && tensor->dtype == Dtype::f8_e4m3 && !expected.may_be_fp8) {
-    return Problem{tensor->file->path().filename().string(), expected.name, "dtype F8_E4M3, expected BF16 or F32"};
+  if (tensor == nullptr) return Problem{"", expected.name, fmt::format("missing, expected [rows, {}]", row_size)};
+  const std::string file = tensor->file->path().filename().string();
+  if (tensor->shape.size() != 2 || tensor->shape[1] != row_size) {
+    return Problem{file, expected.name,
+                   fmt::format("shape {}, expected [rows, {}] (config.json)", shape_text(tensor->shape), row_size)};
   }
-  return checkpoint.matrix_problem(expected.name, expected.shape[0], expected.shape[1], check_values);
+  if (tensor->dtype == Dtype::f8_e4m3 || tensor->dtype == Dtype::bf16 || tensor->dtype == Dtype::f32) return {};
+  return Problem{file, expected.name,
+                 fmt::format("dtype {}, expected F8_E4M3, BF16 or F32", dtype_name(tensor->dtype))};
+}
+
+std::optional<Problem> find_problem(const Checkpoint& checkpoint, const ExpectedTensor& expected, bool check_values) {
+  switch (expected.storage) {
+    case Storage::matrix:
+      return checkpoint.matrix_problem(expected.name, expected.shape[0], expected.shape[1], check_values);
+    case Storage::rows:
+      return rows_problem(checkpoint, expected);
+    case Storage::scalar:
+      return checkpoint.scalar_problem(expected.name);
+    case Storage::integers:
+      return checkpoint.integers_problem(expected.name, expected.shape[0]);
+    case Storage::plain:
+      break;
+  }
+  return checkpoint.small_tensor_problem(expected.name, expected.shape);
+}
+
+/// Of a tensor that is otherwise right.
+std::optional<Problem> value_problem(const std::string& name, const TensorView& tensor) {
+  const std::int64_t index = find_not_finite(tensor);
+  if (index < 0) return {};
+  return Problem{tensor.file->path().filename().string(), name,
+                 fmt::format("NaN or infinity at {}, expected numbers", index_text(index, tensor.shape))};
+}
+
+/// The tensors that no entry of the family names: known and left alone, or not known.
+void sort_others(const Checkpoint& checkpoint, const Family& family, const std::set<const TensorView*>& known,
+                 Inventory& inventory) {
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (known.contains(tensor)) continue;
+    const auto prefix = std::find_if(family.left_alone.begin(), family.left_alone.end(),
+                                     [&name = name](const std::string& start) { return name.starts_with(start); });
+    if (prefix != family.left_alone.end()) {
+      count(inventory.left_alone[*prefix], *tensor);
+      count(inventory.kinds[TensorKind::left_alone], *tensor);
+    } else {
+      inventory.unexpected.push_back(printable(name));
+      count(inventory.kinds[TensorKind::other], *tensor);
+    }
+  }
 }
 
 }  // namespace
 
-std::string_view tensor_kind_name(TensorKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
-
 std::int64_t Inventory::n_parameters() const {
   std::int64_t n = 0;
   for (const auto& [kind, sum] : kinds) {
-    if (kind != TensorKind::scale && kind != TensorKind::other) n += sum.n_elements;
+    if (kind < TensorKind::scale) n += sum.n_elements;
   }
   return n;
 }
 
 Inventory take_inventory(const Checkpoint& checkpoint, bool check_values) {
-  const std::string where = (checkpoint.directory() / "config.json").string();
-  const auto model_type = checkpoint.config().find("model_type");
-  if (model_type == checkpoint.config().end() || !model_type->is_string()) {
-    throw Error(ErrorCode::config,
-                fmt::format("{}: model_type: missing or no string; is this a model's folder?", where));
-  }
-  if (*model_type != "kolibri1") {
-    throw Error(ErrorCode::config, fmt::format("{}: model_type: '{}', expected kolibri1", where,
-                                               printable(model_type->get_ref<const std::string&>())));
-  }
-  const Kolibri1Config config = Kolibri1Config::from_json(checkpoint.config(), where);
-  const std::vector<ExpectedTensor> expected = kolibri1_tensors(config);
-
+  const Family family = find_family(checkpoint);
   Inventory inventory;
-  inventory.model_type = model_type->get<std::string>();
-  inventory.summary = kolibri1_summary(config);
+  inventory.model_type = family.model_type;
+  inventory.summary = family.summary;
   std::set<const TensorView*> known;
-  for (const ExpectedTensor& weight : expected) {
-    if (auto problem = find_problem(checkpoint, weight, check_values))
-      inventory.problems.push_back(std::move(*problem));
-    const TensorView* tensor = checkpoint.find(weight.name);
+  for (const ExpectedTensor& expected : family.tensors) {
+    auto problem = find_problem(checkpoint, expected, check_values);
+    const TensorView* tensor = checkpoint.find(expected.name);
+    if (!problem && check_values) problem = value_problem(expected.name, *tensor);
+    if (problem) inventory.problems.push_back(std::move(*problem));
     if (tensor == nullptr) continue;
     known.insert(tensor);
-    count(inventory, weight.kind, *tensor);
-    if (tensor->dtype != Dtype::f8_e4m3) continue;
-    if (const TensorView* scale = checkpoint.find(scale_name(weight.name))) {
+    count(inventory.kinds[expected.kind], *tensor);
+    if (expected.storage != Storage::matrix || tensor->dtype != Dtype::f8_e4m3) continue;
+    if (const TensorView* scale = checkpoint.find(scale_name(expected.name))) {
       known.insert(scale);
-      count(inventory, TensorKind::scale, *scale);
+      count(inventory.kinds[TensorKind::scale], *scale);
     }
   }
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (known.contains(tensor)) continue;
-    inventory.unexpected.push_back(printable(name));
-    count(inventory, TensorKind::other, *tensor);
-  }
+  inventory.problems.insert(inventory.problems.end(), family.problems.begin(), family.problems.end());
+  sort_others(checkpoint, family, known, inventory);
 
-  if (!config.unknown_keys.empty()) {
+  if (!family.unknown_keys.empty()) {
     inventory.notes.push_back(
-        fmt::format("config.json: keys not known here: {}", fmt::join(config.unknown_keys, ", ")));
+        fmt::format("config.json: keys not known here: {}", fmt::join(family.unknown_keys, ", ")));
   }
-  note_quantisation(checkpoint, config, expected, inventory.notes);
+  if (!family.defaults_used.empty()) {
+    inventory.notes.push_back(fmt::format("config.json: defaults used: {}", fmt::join(family.defaults_used, ", ")));
+  }
+  note_quantisation(checkpoint, family, inventory.notes);
   note_files(checkpoint, inventory.notes);
   return inventory;
 }

@@ -1,29 +1,16 @@
-// What a checkpoint directory must hold for its model family: every tensor's name, shape and kind. `inspect` compares
-// it with what is there; the model's loader asks for the same names.
+// A checkpoint directory against what its model family asks for: what is there, missing, of the wrong shape or dtype,
+// or not known. It knows no family.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "engine/checkpoint/checkpoint.hpp"
-#include "engine/checkpoint/kolibri1_config.hpp"
+#include "engine/checkpoint/family.hpp"
 
 namespace kalibri::checkpoint {
-
-/// What a tensor is for; sizes are summed by it.
-enum class TensorKind : std::uint8_t { embedding, head, attention, router, expert, shared_expert, norm, scale, other };
-std::string_view tensor_kind_name(TensorKind kind);
-
-struct ExpectedTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;  // [n] or [out, in]
-  TensorKind kind = TensorKind::other;
-  bool may_be_fp8 = false;  // a linear weight that may be stored as f8_e4m3 with weight_scale_inv
-};
 
 /// Sums over the tensors of one kind that are there.
 struct KindSum {
@@ -37,20 +24,18 @@ struct Inventory {
   std::string model_type;
   std::string summary;  // the architecture in one line
   std::map<TensorKind, KindSum> kinds;
-  std::vector<Problem> problems;  // missing, wrong shape or dtype, scale missing, bad FP8 values (when looked for)
+  std::map<std::string, KindSum> left_alone;  // by prefix: tensors that the family knows and this program does not read
+  std::vector<Problem> problems;        // missing, wrong shape or dtype, scale missing, bad values (when looked for)
   std::vector<std::string> unexpected;  // tensors that the family does not know
-  std::vector<std::string> notes;  // unknown config keys, files left aside, dtypes that config.json tells otherwise
+  std::vector<std::string> notes;  // config keys unknown or defaulted, files left aside, dtypes told otherwise there
 
-  /// Elements of all weights; scales and unexpected tensors are not parameters.
+  /// Elements of all weights; scales, constants, and tensors left alone or not known are no parameters.
   [[nodiscard]] std::int64_t n_parameters() const;
 };
 
-/// Compares the checkpoint with what its config.json asks for. `check_values`: also read every FP8 matrix, as
-/// Checkpoint::matrix does. Throws Error(config) when config.json itself cannot be used or names an
-/// unknown family.
+/// Compares the checkpoint with what its config.json asks for. `check_values`: also read every tensor that the
+/// family asks for, and find NaN and infinities. Throws Error(config) when config.json itself cannot be used or names
+/// an unknown family.
 Inventory take_inventory(const Checkpoint& checkpoint, bool check_values);
-
-/// The tensors of a Kolibri 1 checkpoint in the released layout (weights; scales follow from the dtype).
-std::vector<ExpectedTensor> kolibri1_tensors(const Kolibri1Config& config);
 
 }  // namespace kalibri::checkpoint

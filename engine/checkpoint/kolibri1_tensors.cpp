@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "engine/checkpoint/inventory.hpp"
+#include "engine/checkpoint/family.hpp"
 
 namespace kalibri::checkpoint {
 
@@ -10,31 +10,31 @@ std::vector<ExpectedTensor> kolibri1_tensors(const Kolibri1Config& config) {
   const std::int64_t keys = config.num_key_value_heads * config.head_dim;
   std::vector<ExpectedTensor> tensors;
   const auto vector = [&](std::string name, std::int64_t n, TensorKind kind) {
-    tensors.push_back({std::move(name), {n}, kind, false});
+    tensors.push_back({std::move(name), {n}, kind, Storage::plain});
   };
   const auto matrix = [&](std::string name, std::int64_t n_rows, std::int64_t n_cols, TensorKind kind,
-                          bool may_be_fp8) {
-    tensors.push_back({std::move(name), {n_rows, n_cols}, kind, may_be_fp8});
+                          Storage storage) {
+    tensors.push_back({std::move(name), {n_rows, n_cols}, kind, storage});
   };
   const auto mlp = [&](const std::string& prefix, std::int64_t width, TensorKind kind) {
-    matrix(prefix + "gate_proj.weight", width, hidden, kind, true);
-    matrix(prefix + "up_proj.weight", width, hidden, kind, true);
-    matrix(prefix + "down_proj.weight", hidden, width, kind, true);
+    matrix(prefix + "gate_proj.weight", width, hidden, kind, Storage::matrix);
+    matrix(prefix + "up_proj.weight", width, hidden, kind, Storage::matrix);
+    matrix(prefix + "down_proj.weight", hidden, width, kind, Storage::matrix);
   };
 
-  matrix("model.embed_tokens.weight", config.vocab_size, hidden, TensorKind::embedding, false);
+  matrix("model.embed_tokens.weight", config.vocab_size, hidden, TensorKind::embedding, Storage::plain);
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const std::string prefix = fmt::format("model.layers.{}.", layer);
     vector(prefix + "input_layernorm.weight", hidden, TensorKind::norm);
-    matrix(prefix + "self_attn.q_proj.weight", queries, hidden, TensorKind::attention, true);
-    matrix(prefix + "self_attn.k_proj.weight", keys, hidden, TensorKind::attention, true);
-    matrix(prefix + "self_attn.v_proj.weight", keys, hidden, TensorKind::attention, true);
-    matrix(prefix + "self_attn.o_proj.weight", hidden, queries, TensorKind::attention, true);
+    matrix(prefix + "self_attn.q_proj.weight", queries, hidden, TensorKind::attention, Storage::matrix);
+    matrix(prefix + "self_attn.k_proj.weight", keys, hidden, TensorKind::attention, Storage::matrix);
+    matrix(prefix + "self_attn.v_proj.weight", keys, hidden, TensorKind::attention, Storage::matrix);
+    matrix(prefix + "self_attn.o_proj.weight", hidden, queries, TensorKind::attention, Storage::matrix);
     vector(prefix + "self_attn.q_norm.weight", config.head_dim, TensorKind::norm);
     vector(prefix + "self_attn.k_norm.weight", config.head_dim, TensorKind::norm);
     vector(prefix + "post_attn_norm.weight", hidden, TensorKind::norm);
     vector(prefix + "post_attention_layernorm.weight", hidden, TensorKind::norm);
-    matrix(prefix + "mlp.gate.weight", config.num_experts, hidden, TensorKind::router, false);
+    matrix(prefix + "mlp.gate.weight", config.num_experts, hidden, TensorKind::router, Storage::plain);
     vector(prefix + "moe.router.expert_bias", config.num_experts, TensorKind::router);
     for (std::int64_t expert = 0; expert < config.num_experts; ++expert) {
       mlp(fmt::format("{}mlp.experts.{}.", prefix, expert), config.moe_intermediate_size, TensorKind::expert);
@@ -43,7 +43,7 @@ std::vector<ExpectedTensor> kolibri1_tensors(const Kolibri1Config& config) {
     vector(prefix + "post_ffn_norm.weight", hidden, TensorKind::norm);
   }
   vector("model.norm.weight", hidden, TensorKind::norm);
-  matrix("lm_head.weight", config.vocab_size, hidden, TensorKind::head, false);
+  matrix("lm_head.weight", config.vocab_size, hidden, TensorKind::head, Storage::plain);
   return tensors;
 }
 

@@ -146,11 +146,13 @@ void read_ngram(ConfigReader& reader, Defaults& defaults, Qwen4ExpConfig& c) {
 }
 
 void read_quantization(const nlohmann::json& config, const std::string& where, Qwen4ExpConfig& c) {
-  c.has_quantization_config = config.contains("quantization_config") && !config["quantization_config"].is_null();
-  if (!c.has_quantization_config) return;
+  if (!config.contains("quantization_config") || config["quantization_config"].is_null()) return;
   ConfigReader nested(config["quantization_config"], where, "quantization_config.");
   nested.must_be("quant_method", "fp8", "no other stored format is read in this layout");
-  nested.must_be("weight_block_size", {128, 128}, "the one size of FP8 blocks that is implemented");
+  c.has_block_scales = nested.has("weight_block_size");  // without it FP8 matrices are refused when they are met
+  if (c.has_block_scales)
+    nested.must_be("weight_block_size", {128, 128}, "the one size of FP8 blocks that is implemented");
+  nested.ignore({"weight_block_size"});
   if (nested.has("activation_scheme"))
     nested.must_be("activation_scheme", "dynamic", "static activation scales are not read");
   nested.ignore({"activation_scheme", "modules_to_not_convert", "ignored_layers"});
@@ -202,6 +204,9 @@ Qwen4ExpConfig Qwen4ExpConfig::from_json(const nlohmann::json& config, const std
   Qwen4ExpConfig c;
   Defaults defaults(reader, c.defaults_used);
   const auto size = [&](std::string_view key) { return reader.integer(key, 1, kMaxSize); };
+  if (nested && reader.has("model_type")) {
+    reader.must_be("model_type", "qwen4_exp_text", "the text model of this family");
+  }
   reader.ignore({"model_type"});
   c.vocab_size = size("vocab_size");
   c.hidden_size = size("hidden_size");
@@ -213,7 +218,9 @@ Qwen4ExpConfig Qwen4ExpConfig::from_json(const nlohmann::json& config, const std
   read_rope(reader, where, c);
   c.max_position_embeddings = size("max_position_embeddings");
   c.rms_norm_eps = reader.number("rms_norm_eps");
-  if (!(c.rms_norm_eps > 0 && c.rms_norm_eps < 1)) reader.fail("rms_norm_eps", "not between 0 and 1");
+  if (!(static_cast<float>(c.rms_norm_eps) > 0 && c.rms_norm_eps < 1)) {
+    reader.fail("rms_norm_eps", "not between 0 and 1 (as float32)");
+  }
   reader.must_be("hidden_act", "silu", "the activation of this family");
   reader.must_be("attention_bias", false, "attention biases are not implemented");
 

@@ -57,7 +57,7 @@ struct Qwen4ExpConfig {
   std::int64_t seed = 0;
   std::int64_t eos_token_id = 0;  // the first element of a list; drives the n-gram history, not generation
   bool tie_word_embeddings = false;
-  bool has_quantization_config = false;
+  bool has_block_scales = false;  // quantization_config.weight_block_size is there (and [128, 128])
 
   std::vector<std::string> defaults_used;
   std::vector<std::string> unknown_keys;
@@ -69,7 +69,7 @@ struct Qwen4ExpConfig {
   [[nodiscard]] std::int64_t blocks_kept() const { return indexer_budget / indexer_compress_ratio; }
 
   /// Reads and validates. `where` names the file in messages. Throws Error(config) for a missing key, a wrong type and
-  /// everything that spec/qwen4-exp.md section 1 says to refuse; its defaults are the only defaults.
+  /// values that transformers' configuration_qwen4_exp.py refuses or that are not implemented. Defaults are its own.
   static Qwen4ExpConfig from_json(const nlohmann::json& config, const std::string& where);
 };
 

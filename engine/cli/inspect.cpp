@@ -53,9 +53,16 @@ KindSum total(const Inventory& inventory) {
   return sum;
 }
 
-bool has_fp8(const Inventory& inventory) {
-  return std::any_of(inventory.kinds.begin(), inventory.kinds.end(),
-                     [](const auto& entry) { return entry.second.dtypes.contains(checkpoint::Dtype::f8_e4m3); });
+std::string sum_text(const std::string& prefix, const KindSum& sum) {
+  return fmt::format("{}*: {}, {} bytes", prefix, plural(static_cast<std::size_t>(sum.n_tensors), "tensor"),
+                     grouped(sum.n_bytes));
+}
+
+nlohmann::ordered_json to_json(const KindSum& sum) {
+  return {{"n_tensors", sum.n_tensors},
+          {"n_elements", sum.n_elements},
+          {"n_bytes", sum.n_bytes},
+          {"dtypes", dtype_names(sum)}};
 }
 
 nlohmann::ordered_json to_json(const Checkpoint& checkpoint, const Inventory& inventory,
@@ -71,19 +78,18 @@ nlohmann::ordered_json to_json(const Checkpoint& checkpoint, const Inventory& in
       {"n_bytes", total(inventory).n_bytes},
       {"fingerprint", checkpoint::fingerprint(checkpoint, options.full_fingerprint)},
       {"full_fingerprint", options.full_fingerprint},
-      {"fp8_values_checked", options.full_fingerprint},
+      {"values_checked", options.full_fingerprint},
       {"kinds", ordered_json::object()},
       {"shards", ordered_json::array()},
+      {"left_alone", ordered_json::object()},
       {"problems", ordered_json::array()},
       {"unexpected", inventory.unexpected},
       {"notes", inventory.notes},
   };
   for (const auto& [kind, sum] : inventory.kinds) {
-    json["kinds"][std::string(checkpoint::tensor_kind_name(kind))] = {{"n_tensors", sum.n_tensors},
-                                                                      {"n_elements", sum.n_elements},
-                                                                      {"n_bytes", sum.n_bytes},
-                                                                      {"dtypes", dtype_names(sum)}};
+    json["kinds"][std::string(checkpoint::tensor_kind_name(kind))] = to_json(sum);
   }
+  for (const auto& [prefix, sum] : inventory.left_alone) json["left_alone"][prefix] = to_json(sum);
   for (const checkpoint::SafetensorsFile& shard : checkpoint.shards()) {
     json["shards"].push_back({{"file", shard.path().filename().string()},
                               {"n_bytes", shard.bytes().size()},
@@ -124,6 +130,9 @@ void print_text(std::ostream& out, const Checkpoint& checkpoint, const Inventory
              "");
 
   print_list(out, "notes", inventory.notes);
+  std::vector<std::string> left_alone;
+  for (const auto& [prefix, part] : inventory.left_alone) left_alone.push_back(sum_text(prefix, part));
+  print_list(out, "known, not read by this program", left_alone);
   print_list(out, "tensors that this family does not know", inventory.unexpected);
   std::vector<std::string> problems;
   for (const checkpoint::Problem& problem : inventory.problems) {
@@ -134,9 +143,8 @@ void print_text(std::ostream& out, const Checkpoint& checkpoint, const Inventory
 
   fmt::print(out, "\nfingerprint {}{}\n", checkpoint::fingerprint(checkpoint, options.full_fingerprint),
              options.full_fingerprint ? " (all bytes)" : "");
-  const char* values = !has_fp8(inventory)        ? ""
-                       : options.full_fingerprint ? "; every FP8 value is finite"
-                                                  : "; FP8 values not looked at (--full-fingerprint does)";
+  const char* values =
+      options.full_fingerprint ? "; every value is finite" : "; values not looked at (--full-fingerprint does)";
   if (problems.empty()) {
     fmt::print(out, "whole: every tensor of the family is there, of the right shape and dtype{}\n", values);
   } else {

@@ -10,7 +10,7 @@ namespace kalibri::cli {
 struct InspectOptions {
   std::filesystem::path directory;
   bool json = false;
-  bool full_fingerprint = false;  // hash every byte; FP8 codes and scales are then looked at too
+  bool full_fingerprint = false;  // hash every byte; values that are not finite are then found too
 };
 
 /// Writes to `out`; returns the exit status: 0 when the checkpoint is whole, 1 when a tensor is missing or wrong.

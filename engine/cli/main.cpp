@@ -64,7 +64,7 @@ void add_inspect(CLI::App& app, Command& chosen) {
   command.add_option("DIR", options->directory, "Checkpoint directory")->required();
   command.add_flag("--json", options->json, "Write JSON, with every problem");
   command.add_flag("--full-fingerprint", options->full_fingerprint,
-                   "Read every byte: for the fingerprint, and to look for FP8 values that are not finite");
+                   "Read every byte: for the fingerprint, and to look for values that are not finite");
   command.callback(
       [&chosen, options] { chosen = [options] { return kalibri::cli::inspect_command(*options, std::cout); }; });
 }

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "engine/base/error.hpp"
+#include "engine/checkpoint/family.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/model/swiglu_weights.hpp"
 #include "engine/runtime/resident_experts.hpp"
@@ -15,19 +15,9 @@ namespace {
 
 using checkpoint::Checkpoint;
 using checkpoint::Qwen4ExpConfig;
+using checkpoint::Qwen4ExpLayout;
 using kernels::MatrixView;
 using runtime::ExpertWeights;
-
-/// Where the text model's tensors are: the released multimodal layout or the text class's.
-std::string find_prefix(const Checkpoint& checkpoint) {
-  for (const char* prefix : {"model.language_model.", "model."}) {
-    if (checkpoint.find(std::string(prefix) + "embed_tokens.weight") != nullptr) return prefix;
-  }
-  throw Error(ErrorCode::tensor,
-              checkpoint.directory().string() +
-                  ": neither model.language_model.embed_tokens.weight nor model.embed_tokens.weight is "
-                  "there; run 'kalibri inspect DIR'");
-}
 
 std::vector<float> zero_centred(const Checkpoint& checkpoint, const std::string& name, std::int64_t n) {
   std::vector<float> weight = checkpoint.vector(name, n);
@@ -98,70 +88,43 @@ SparseAttentionWeights sparse_attention(const Checkpoint& checkpoint, const std:
   return w;
 }
 
-/// A defective hash is to run, not to be refused.
-bool hash_is_defective() {
-  return KALIBRI_MUTATE(
-      KALIBRI_MUTATE(KALIBRI_MUTATE(false, "ngram_layer_for_module", true), "ngram_multipliers_reused", true),
-      "ngram_primes_restarted", true);
-}
-
-void refuse_unless_equal(const Checkpoint& checkpoint, const std::string& name,
-                         const std::vector<std::int64_t>& computed) {
-  if (checkpoint.find(name) == nullptr || hash_is_defective()) return;
-  if (checkpoint.integers(name, static_cast<std::int64_t>(computed.size())) != computed) {
-    throw Error(ErrorCode::tensor,
-                checkpoint.directory().string() + ": " + name +
-                    ": differs from what config.json's seed, vocab_size and n-gram keys give; the checkpoint and "
-                    "its config do not belong together");
-  }
-}
-
-std::unique_ptr<runtime::NgramTable> ngram_table(const Checkpoint& checkpoint, const std::string& prefix,
-                                                 std::int64_t row_size) {
+std::unique_ptr<runtime::NgramTable> ngram_table(const Checkpoint& checkpoint, const Qwen4ExpConfig& c,
+                                                 const Qwen4ExpLayout& layout, const std::string& scale_name,
+                                                 std::size_t module) {
+  const std::int64_t row_size = c.ple_embed_dim / c.ngram_heads();
   std::vector<runtime::NgramTable::Shard> shards;
-  if (const std::string whole = prefix + "weight"; checkpoint.find(whole) != nullptr) {
-    shards.push_back({whole, checkpoint.find(whole)});
+  for (const std::string& name : layout.ngram_table_names(c, module)) {
+    const checkpoint::TensorView* part = checkpoint.find(name);
+    if (part == nullptr) checkpoint.refuse({"", name, "missing, expected [rows, " + std::to_string(row_size) + "]"});
+    shards.push_back({name, part});
   }
-  for (;;) {  // by number: the names' own order is lexical
-    const std::string name = prefix + "shard_" + std::to_string(shards.size()) + ".weight";
-    if (checkpoint.find(name) == nullptr) break;
-    shards.push_back({name, checkpoint.find(name)});
-  }
-  if (shards.empty())
-    throw Error(ErrorCode::tensor, checkpoint.directory().string() + ": " + prefix + "weight or its shards: missing");
-  const std::string scale_name = prefix + "weight_scale";
-  const bool is_fp8 = shards.front().tensor->dtype == checkpoint::Dtype::f8_e4m3;
-  if (is_fp8 && checkpoint.find(scale_name) == nullptr) {
-    throw Error(ErrorCode::tensor,
-                checkpoint.directory().string() + ": " + scale_name + ": missing; the FP8 table needs it");
-  }
-  const float scale = is_fp8 ? checkpoint.scalar(scale_name) : 1.0F;
+  const float scale = layout.ngram_tables[module].has_scale ? checkpoint.scalar(scale_name) : 1.0F;
   return std::make_unique<runtime::NgramTable>(std::move(shards), row_size, scale);
 }
 
-std::unique_ptr<NgramWeights> ngram(const Checkpoint& checkpoint, const std::string& prefix, const Qwen4ExpConfig& c,
-                                    std::int64_t module, [[maybe_unused]] std::int64_t layer) {
+checkpoint::NgramHash ngram_hash(const Qwen4ExpConfig& c, std::int64_t module, [[maybe_unused]] std::int64_t layer) {
+  checkpoint::NgramHash hash = checkpoint::make_ngram_hash(c, module);
+  if (KALIBRI_MUTATE(false, "ngram_layer_for_module", true)) {
+    hash.multipliers = checkpoint::make_ngram_hash(c, layer).multipliers;
+  }
+  if (KALIBRI_MUTATE(false, "ngram_multipliers_reused", true)) {
+    hash.multipliers = checkpoint::make_ngram_hash(c, 0).multipliers;
+  }
+  if (KALIBRI_MUTATE(false, "ngram_primes_restarted", true)) {
+    hash.sizes = checkpoint::make_ngram_hash(c, 0).sizes;
+    hash.offsets = checkpoint::make_ngram_hash(c, 0).offsets;
+  }
+  return hash;
+}
+
+std::unique_ptr<NgramWeights> ngram(const Checkpoint& checkpoint, const Qwen4ExpConfig& c, const Qwen4ExpLayout& layout,
+                                    std::int64_t module, std::int64_t layer) {
+  const std::string prefix = layout.layer_prefix(layer) + "ple.";
   const std::int64_t width = c.residual_size();
   auto w = std::make_unique<NgramWeights>();
-  w->hash = make_ngram_hash({.module = KALIBRI_MUTATE(module, "ngram_layer_for_module", layer),
-                             .vocab_size = c.vocab_size,
-                             .ngram_size = c.ngram_size,
-                             .heads_per_ngram = c.heads_per_ngram,
-                             .vocab_size_base = c.ngram_vocab_size_base,
-                             .divisible_by = c.make_ngram_vocab_size_divisible_by,
-                             .seed = c.seed,
-                             .eos_token_id = c.eos_token_id});
-  const std::string embedding = prefix + "ple_embedding.";
-  refuse_unless_equal(checkpoint, embedding + "layer_multipliers", w->hash.multipliers);
-  refuse_unless_equal(checkpoint, embedding + "ngram_heads_vocab_sizes", w->hash.sizes);
-  refuse_unless_equal(checkpoint, embedding + "ngram_heads_offsets", w->hash.offsets);
-  w->table = ngram_table(checkpoint, embedding + "ngram_embedding.", c.ple_embed_dim / c.ngram_heads());
-  if (w->table->n_rows() != w->hash.n_rows && !hash_is_defective()) {
-    throw Error(ErrorCode::tensor, checkpoint.directory().string() + ": " + embedding +
-                                       "ngram_embedding: " + std::to_string(w->table->n_rows()) +
-                                       " rows in all, expected " + std::to_string(w->hash.n_rows) +
-                                       " (from ngram_vocab_size_base); a shard is missing or of another model");
-  }
+  w->hash = ngram_hash(c, module, layer);
+  w->table = ngram_table(checkpoint, c, layout, prefix + "ple_embedding.ngram_embedding.weight_scale",
+                         static_cast<std::size_t>(module));
   w->key_proj = checkpoint.matrix(prefix + "key_proj.weight", width, c.ple_embed_dim, true);
   w->value_proj = checkpoint.matrix(prefix + "value_proj.weight", c.hidden_size, c.ple_embed_dim, true);
   w->norm_key = zero_centred(checkpoint, prefix + "norm_key.weight", width);
@@ -176,12 +139,11 @@ std::string expert_prefix(const std::string& mlp, std::int64_t expert) {
 }
 
 /// All experts of a layer, one by one or out of the fused tensors gate_up_proj [E, 2 I, H] and down_proj [E, H, I].
-std::vector<ExpertWeights> layer_experts(const Checkpoint& checkpoint, const std::string& mlp,
-                                         const Qwen4ExpConfig& c) {
+std::vector<ExpertWeights> layer_experts(const Checkpoint& checkpoint, const std::string& mlp, const Qwen4ExpConfig& c,
+                                         bool fused) {
   std::vector<ExpertWeights> experts;
   const std::int64_t h = c.hidden_size;
   const std::int64_t width = c.moe_intermediate_size;
-  const bool fused = checkpoint.find(mlp + "experts.gate_up_proj") != nullptr;
   for (std::int64_t e = 0; e < c.num_experts; ++e) {
     if (!fused) {
       experts.push_back(find_swiglu(checkpoint, expert_prefix(mlp, e), h, width, /*check_values=*/false));
@@ -200,17 +162,20 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
     : config(Qwen4ExpConfig::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
       forms_(std::make_unique<runtime::WeightForms>(precision)) {
   const Qwen4ExpConfig& c = config;
-  const std::string prefix = find_prefix(checkpoint);
+  const Qwen4ExpLayout layout = checkpoint::find_qwen4_exp_layout(checkpoint, c);
+  const std::string& prefix = layout.prefix;
+  const auto problems = checkpoint::qwen4_exp_problems(checkpoint, c, layout);
+  if (!problems.empty()) checkpoint.refuse(problems.front());
   embed_tokens = checkpoint.matrix(prefix + "embed_tokens.weight", c.vocab_size, c.hidden_size, true);
   lm_head =
       c.tie_word_embeddings ? embed_tokens : checkpoint.matrix("lm_head.weight", c.vocab_size, c.hidden_size, true);
   final_mixer = gated_residual(checkpoint, prefix + "hyper_connection_mixer.", c, /*injects=*/false);
   std::vector<std::vector<ExpertWeights>> experts;
   for (std::int64_t l = 0; l < c.num_hidden_layers; ++l) {
-    const std::string p = prefix + "layers." + std::to_string(l) + ".";
+    const std::string p = layout.layer_prefix(l);
     Qwen4ExpLayer layer;
     const auto module = std::find(c.ple_layers.begin(), c.ple_layers.end(), l);
-    if (module != c.ple_layers.end()) layer.ngram = ngram(checkpoint, p + "ple.", c, module - c.ple_layers.begin(), l);
+    if (module != c.ple_layers.end()) layer.ngram = ngram(checkpoint, c, layout, module - c.ple_layers.begin(), l);
     layer.attention_connection = gated_residual(checkpoint, p + "attn_hyper_connection.", c, true);
     layer.mlp_connection = gated_residual(checkpoint, p + "mlp_hyper_connection.", c, true);
     if (c.layer_is_sparse[static_cast<std::size_t>(l)]) {
@@ -223,14 +188,15 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
         find_swiglu(checkpoint, p + "mlp.shared_expert.", c.hidden_size, c.shared_expert_intermediate_size, true);
     layer.shared_expert_gate = checkpoint.matrix(p + "mlp.shared_expert_gate.weight", 1, c.hidden_size, true);
     layers.push_back(std::move(layer));
-    experts.push_back(layer_experts(checkpoint, p + "mlp.", c));
+    const bool fused = layout.has_fused_experts[static_cast<std::size_t>(l)];
+    experts.push_back(layer_experts(checkpoint, p + "mlp.", c, fused));
   }
   // The experts' codes are read when an expert is first used, not all of them now.
-  const auto check = [&checkpoint, prefix, h = c.hidden_size, width = c.moe_intermediate_size](std::int64_t layer,
+  const auto check = [&checkpoint, layout, h = c.hidden_size, width = c.moe_intermediate_size](std::int64_t layer,
                                                                                                std::int64_t expert) {
-    const std::string mlp = prefix + "layers." + std::to_string(layer) + ".mlp.";
-    if (checkpoint.find(mlp + "experts.gate_up_proj") != nullptr) return;  // bf16 or f32: no codes
-    find_swiglu(checkpoint, expert_prefix(mlp, expert), h, width, /*check_values=*/true);
+    if (layout.has_fused_experts[static_cast<std::size_t>(layer)]) return;  // bf16 or f32: no codes
+    find_swiglu(checkpoint, expert_prefix(layout.layer_prefix(layer) + "mlp.", expert), h, width,
+                /*check_values=*/true);
   };
   experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check);
 }

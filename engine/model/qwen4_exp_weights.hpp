@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint.hpp"
+#include "engine/checkpoint/ngram_hash.hpp"
 #include "engine/checkpoint/qwen4_exp_config.hpp"
-#include "engine/model/ngram_hash.hpp"
 #include "engine/runtime/expert_store.hpp"
 #include "engine/runtime/ngram_table.hpp"
 #include "engine/runtime/weight_forms.hpp"
@@ -51,7 +51,7 @@ struct SparseAttentionWeights {
 
 /// An n-gram embedding layer (PLE).
 struct NgramWeights {
-  NgramHash hash;
+  checkpoint::NgramHash hash;
   std::unique_ptr<runtime::NgramTable> table;          // rows of ple_embed_dim / heads
   kernels::MatrixView key_proj;                        // [W, ple]
   kernels::MatrixView value_proj;                      // [H, ple]

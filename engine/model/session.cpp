@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "engine/base/error.hpp"
+#include "engine/checkpoint/family.hpp"
 #include "engine/model/kolibri1.hpp"
 #include "engine/model/qwen4_exp.hpp"
 
@@ -47,13 +48,11 @@ using Sequence = std::variant<Kolibri1Sequence, Qwen4ExpSequence>;
 using State = std::variant<Kolibri1Sequence::State, Qwen4ExpSequence::State>;
 
 Weights load(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision) {
-  const std::string where = (checkpoint.directory() / "config.json").string();
-  const auto type = checkpoint.config().find("model_type");
-  const std::string name = type != checkpoint.config().end() && type->is_string() ? type->get<std::string>() : "";
+  const std::string name = checkpoint::model_type(checkpoint);
   if (name == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision);
   if (name == "qwen4_exp" || name == "qwen4_exp_text")
     return Weights(std::in_place_type<Qwen4ExpWeights>, checkpoint, precision);
-  throw Error(ErrorCode::config, where + ": model_type '" + name + "' is not known; known: kolibri1, qwen4_exp");
+  checkpoint::refuse_model_type(checkpoint);
 }
 
 struct Start {

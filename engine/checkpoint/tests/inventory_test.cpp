@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "engine/checkpoint/tests/changed.hpp"
 #include "engine/checkpoint/tests/refusal.hpp"
 #include "engine/checkpoint/tests/sample_config.hpp"
 #include "fixtures/golden.hpp"
@@ -30,7 +31,7 @@ TEST_CASE("the released model's tensors add up to the model card's numbers") {
     const std::int64_t n = tensor.shape.size() == 1 ? tensor.shape[0] : tensor.shape[0] * tensor.shape[1];
     n_parameters[tensor.kind] += n;
     n_all += n;
-    n_scales += tensor.may_be_fp8 ? 1 : 0;
+    n_scales += tensor.storage == Storage::matrix ? 1 : 0;
   }
   CHECK(tensors.size() == 58'353);
   CHECK(n_scales == 57'950);
@@ -61,37 +62,8 @@ TEST_CASE("the golden checkpoints are whole") {
   }
 }
 
-/// A copy of the golden FP8 checkpoint in which things can be changed before it is looked at.
-struct Changed {
-  std::map<std::string, StoredTensor> tensors;
-  nlohmann::json config;
-
-  static std::optional<Changed> golden() {
-    const auto directory = fixtures::find_golden(kSet);
-    if (!directory) return std::nullopt;
-    return Changed{fixtures::read_safetensors(*directory / "model.safetensors"),
-                   nlohmann::json::parse(fixtures::read_file(*directory / "config.json"))};
-  }
-
-  [[nodiscard]] Inventory take(bool check_values = false) const {
-    const fixtures::TempDirectory directory;
-    std::vector<fixtures::TensorDeclaration> declarations;
-    for (const auto& [name, tensor] : tensors) declarations.push_back({name, tensor.dtype, tensor.shape});
-    fixtures::SafetensorsWriter writer(directory.path() / "model.safetensors", declarations);
-    for (const auto& [name, tensor] : tensors) writer.write(tensor.bytes);
-    writer.close();
-    fixtures::write_file(directory.path() / "config.json", config.dump());
-    return take_inventory(Checkpoint::open(directory.path()), check_values);
-  }
-};
-
-#define REQUIRE_GOLDEN(changed)                               \
-  auto changed##_or_none = Changed::golden();                 \
-  if (!changed##_or_none) KALIBRI_SKIP("golden set missing"); \
-  Changed& changed = *changed##_or_none
-
 TEST_CASE("a missing tensor is a problem by its name and shape") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.tensors.erase("model.layers.3.post_ffn_norm.weight");
   changed.tensors.erase("model.layers.2.mlp.experts.5.down_proj.weight");
   const Inventory inventory = changed.take();
@@ -105,7 +77,7 @@ TEST_CASE("a missing tensor is a problem by its name and shape") {
 }
 
 TEST_CASE("a tensor of another shape than config.json's is a problem") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.config["num_experts"] = 8;
   const Inventory inventory = changed.take();
   REQUIRE(inventory.problems.size() == 10);
@@ -117,7 +89,7 @@ TEST_CASE("a tensor of another shape than config.json's is a problem") {
 }
 
 TEST_CASE("a missing scale is a problem") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.tensors.erase("model.layers.0.self_attn.k_proj.weight_scale_inv");
   const Inventory inventory = changed.take();
   REQUIRE(inventory.problems.size() == 1);
@@ -125,7 +97,7 @@ TEST_CASE("a missing scale is a problem") {
 }
 
 TEST_CASE("a norm, router or embedding in FP8 is a problem") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   for (const char* name : {"model.norm.weight", "model.layers.1.mlp.gate.weight", "model.embed_tokens.weight"}) {
     changed.tensors.at(name).dtype = "F8_E4M3";
     changed.tensors.at(name).bytes.resize(changed.tensors.at(name).bytes.size() / 2);
@@ -138,7 +110,7 @@ TEST_CASE("a norm, router or embedding in FP8 is a problem") {
 }
 
 TEST_CASE("expert_bias may be F32") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   StoredTensor& bias = changed.tensors.at("model.layers.1.moe.router.expert_bias");
   const std::vector<double> values = bias.values();
   bias.dtype = "F32";
@@ -152,7 +124,7 @@ TEST_CASE("expert_bias may be F32") {
 }
 
 TEST_CASE("a NaN code is a problem when values are looked at") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.tensors.at("model.layers.4.mlp.experts.15.up_proj.weight").bytes[130] = std::byte{0xff};
   CHECK(changed.take(false).problems.empty());
   const Inventory inventory = changed.take(true);
@@ -161,8 +133,27 @@ TEST_CASE("a NaN code is a problem when values are looked at") {
   CHECK_THAT(inventory.problems[0].text, ContainsSubstring("NaN code at (1, 2)"));
 }
 
+TEST_CASE("a bf16 NaN and an f32 infinity are problems when values are looked at") {
+  REQUIRE_GOLDEN(changed, kSet);
+  StoredTensor& norm = changed.tensors.at("model.layers.1.input_layernorm.weight");
+  REQUIRE(norm.dtype == "BF16");
+  norm.bytes[2 * 17] = std::byte{0x01};
+  norm.bytes[2 * 17 + 1] = std::byte{0x7f};
+  CHECK(changed.take(true).problems.empty());  // 0x7f01 is a large number
+  norm.bytes[2 * 17] = std::byte{0x81};
+  CHECK(changed.take(false).problems.empty());
+  StoredTensor& bias = changed.tensors.at("model.layers.1.moe.router.expert_bias");
+  bias = {"F32", {16}, std::vector<std::byte>(64)};
+  bias.bytes[4 * 15 + 2] = std::byte{0x80};
+  bias.bytes[4 * 15 + 3] = std::byte{0xff};
+  const Inventory inventory = changed.take(true);
+  REQUIRE(inventory.problems.size() == 2);
+  CHECK_THAT(inventory.problems[0].text, ContainsSubstring("NaN or infinity at (17)"));
+  CHECK_THAT(inventory.problems[1].text, ContainsSubstring("NaN or infinity at (15)"));
+}
+
 TEST_CASE("a tensor that the family does not know is listed, not a problem") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.tensors["model.layers.0.self_attn.q_proj.bias"] = {"F32", {1}, std::vector<std::byte>(4)};
   const Inventory inventory = changed.take();
   CHECK(inventory.problems.empty());
@@ -170,7 +161,7 @@ TEST_CASE("a tensor that the family does not know is listed, not a problem") {
 }
 
 TEST_CASE("modules_to_not_convert and unknown keys that disagree are notes") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   CHECK(changed.take().notes.empty());
   changed.config["quantization_config"]["modules_to_not_convert"].push_back("model.layers.1.self_attn.q_proj");
   changed.config["quantization_config"]["modules_to_not_convert"].push_back("model.layers.2.mlp");
@@ -184,23 +175,23 @@ TEST_CASE("modules_to_not_convert and unknown keys that disagree are notes") {
 }
 
 TEST_CASE("FP8 without quantization_config, and the reverse, are notes") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.config.erase("quantization_config");
   REQUIRE(changed.take().notes.size() == 1);
   CHECK_THAT(changed.take().notes[0], ContainsSubstring("and 274 more: F8_E4M3 though config.json has no"));
 
   const auto plain = fixtures::find_golden("kolibri1-k1");
   if (!plain) KALIBRI_SKIP("golden set kolibri1-k1 missing");
-  changed = *Changed::golden();
+  changed = *Changed::golden(kSet);
   changed.tensors = fixtures::read_safetensors(*plain / "model.safetensors");
   REQUIRE(changed.take().notes.size() == 1);
   CHECK_THAT(changed.take().notes[0], ContainsSubstring("and 274 more: not F8_E4M3 though not listed"));
 }
 
 TEST_CASE("an unknown family is refused by its name") {
-  REQUIRE_GOLDEN(changed);
+  REQUIRE_GOLDEN(changed, kSet);
   changed.config["model_type"] = "llama";
-  test::check_refused(ErrorCode::config, {"config.json: model_type: 'llama', expected kolibri1"},
+  test::check_refused(ErrorCode::config, {"config.json: model_type: 'llama', expected kolibri1 or qwen4_exp"},
                       [&] { (void)changed.take(); });
   changed.config.erase("model_type");
   test::check_refused(ErrorCode::config, {"config.json: model_type: missing"}, [&] { (void)changed.take(); });

@@ -57,12 +57,12 @@ TEST_CASE("a whole checkpoint exits 0 and shows its sums") {
            "1 shard, 593 tensors, 2,741,264 parameters\n",
            "expert              240        1,966,080        1,966,080  F8_E4M3\n",
            "total               593        2,741,564        2,821,328\n",
-           "\nwhole: every tensor of the family is there, of the right shape and dtype; FP8 values not looked at",
+           "\nwhole: every tensor of the family is there, of the right shape and dtype; values not looked at",
        }) {
     CHECK_THAT(outcome.text, ContainsSubstring(line));
   }
   CHECK_THAT(inspect({.directory = *golden, .full_fingerprint = true}).text,
-             ContainsSubstring("right shape and dtype; every FP8 value is finite\n"));
+             ContainsSubstring("right shape and dtype; every value is finite\n"));
 }
 
 TEST_CASE("a checkpoint with tensors missing exits 1 and lists the first of them") {
@@ -102,6 +102,28 @@ TEST_CASE("the JSON says the same, in full") {
   CHECK(bad_json["whole"] == false);
   CHECK(bad_json["problems"].size() == 63);
   CHECK(bad_json["problems"][0]["tensor"] == "model.layers.5.input_layernorm.weight");
+}
+
+TEST_CASE("the second family's checkpoint shows its sums the same way, and what is left alone") {
+  const auto golden = fixtures::find_golden("qwen4-exp-t1-fp8");
+  if (!golden) KALIBRI_SKIP("golden set qwen4-exp-t1-fp8 missing");
+  const Outcome outcome = inspect({.directory = *golden});
+  CHECK(outcome.status == 0);
+  for (const char* line : {
+           "qwen4_exp: 4 layers (1 sparse attention: 16 tokens in blocks of 4), hidden 160 in 4 streams, heads 6/2 of "
+           "32, 8 experts of 64, top 3, 1 n-gram layers, vocabulary 192\n",
+           "1 shard, 299 tensors, 2,069,300 parameters\n",
+           "n-gram table          4           30,720           30,720  F8_E4M3\n",
+           "\nwhole: every tensor of the family is there",
+       }) {
+    CHECK_THAT(outcome.text, ContainsSubstring(line));
+  }
+  const auto json = nlohmann::json::parse(inspect({.directory = *golden, .json = true}).text);
+  CHECK(json["model_type"] == "qwen4_exp");
+  CHECK(json["kinds"]["expert"]["n_elements"] == 4 * 8 * 3 * 64 * 160);
+  CHECK(json["kinds"]["scale"]["n_tensors"] == 4 * 8 * 3 + 1);
+  CHECK(json["left_alone"].empty());
+  CHECK(json["whole"] == true);
 }
 
 TEST_CASE("a directory that cannot be used at all is an error, not a report") {

@@ -1,11 +1,11 @@
-#include "engine/model/ngram_hash.hpp"
+#include "engine/checkpoint/ngram_hash.hpp"
 
 #include <algorithm>
 #include <limits>
 
 #include "engine/kernels/mutation.hpp"
 
-namespace kalibri::model {
+namespace kalibri::checkpoint {
 
 namespace {
 
@@ -53,7 +53,7 @@ NgramHash make_ngram_hash(const NgramHashOptions& o) {
   NgramHash hash;
   hash.heads_per_ngram = o.heads_per_ngram;
   hash.eos_token_id = o.eos_token_id;
-  const auto module = static_cast<std::uint64_t>(KALIBRI_MUTATE(o.module, "ngram_multipliers_reused", 0));
+  const auto module = static_cast<std::uint64_t>(o.module);
   const std::uint64_t half = std::max<std::uint64_t>(
       1, static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() / o.vocab_size) / 2);
   for (std::int64_t q = 0; q < o.ngram_size; ++q) {
@@ -63,7 +63,7 @@ NgramHash make_ngram_hash(const NgramHashOptions& o) {
   }
   const std::int64_t heads = (o.ngram_size - 1) * o.heads_per_ngram;
   // The sequence of primes goes on from module to module.
-  std::int64_t n_skipped = KALIBRI_MUTATE(o.module, "ngram_primes_restarted", 0) * heads;
+  std::int64_t n_skipped = o.module * heads;
   for (std::int64_t prime = o.vocab_size_base; static_cast<std::int64_t>(hash.sizes.size()) < heads; ++prime) {
     if (!is_prime(prime)) continue;
     if (n_skipped-- > 0) continue;
@@ -75,4 +75,15 @@ NgramHash make_ngram_hash(const NgramHashOptions& o) {
   return hash;
 }
 
-}  // namespace kalibri::model
+NgramHash make_ngram_hash(const Qwen4ExpConfig& c, std::int64_t module) {
+  return make_ngram_hash({.module = module,
+                          .vocab_size = c.vocab_size,
+                          .ngram_size = c.ngram_size,
+                          .heads_per_ngram = c.heads_per_ngram,
+                          .vocab_size_base = c.ngram_vocab_size_base,
+                          .divisible_by = c.make_ngram_vocab_size_divisible_by,
+                          .seed = c.seed,
+                          .eos_token_id = c.eos_token_id});
+}
+
+}  // namespace kalibri::checkpoint

@@ -1,12 +1,14 @@
 // Which rows of the n-gram table a token reads. Integers alone: 64-bit products that by construction do not overflow.
-// Source: spec/qwen4-exp.md section 4.
+// Source: transformers, modeling_qwen4_exp.py, Qwen4ExpNgramEmbedding.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace kalibri::model {
+#include "engine/checkpoint/qwen4_exp_config.hpp"
+
+namespace kalibri::checkpoint {
 
 /// The constants of one n-gram module (of one PLE layer).
 struct NgramHash {
@@ -34,5 +36,6 @@ struct NgramHashOptions {
   std::int64_t eos_token_id = 0;
 };
 NgramHash make_ngram_hash(const NgramHashOptions& options);
+NgramHash make_ngram_hash(const Qwen4ExpConfig& config, std::int64_t module);
 
-}  // namespace kalibri::model
+}  // namespace kalibri::checkpoint
