@@ -1,6 +1,7 @@
 #include "engine/text/added_tokens.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/text/unicode.hpp"
@@ -37,17 +38,27 @@ std::size_t skip_spaces_back(std::string_view text, std::size_t pos) {
 }  // namespace
 
 void AddedTokenFinder::add(AddedToken token, std::int32_t id) {
-  auto& entries = by_first_byte_[static_cast<unsigned char>(token.content.front())];
-  const std::size_t n_bytes = token.content.size();
-  const auto place = std::ranges::find_if(entries, [&](const Entry& e) { return e.token.content.size() < n_bytes; });
-  entries.insert(place, Entry{std::move(token), id});
+  const auto content_of = [](const Entry& entry) -> std::string_view { return entry.token.content; };
+  const auto place = std::ranges::lower_bound(entries_, std::string_view(token.content), {}, content_of);
+  begins_[static_cast<unsigned char>(token.content.front())] = true;
+  entries_.insert(place, Entry{std::move(token), id});
 }
 
+/// Narrows the entries to those that begin like the text, byte by byte; an entry that ends there is the first of them.
 const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view text, std::size_t pos) const {
-  for (const Entry& entry : by_first_byte_[static_cast<unsigned char>(text[pos])]) {
-    if (text.substr(pos).starts_with(entry.token.content)) return &entry;
+  const Entry* longest = nullptr;
+  std::span<const Entry> entries(entries_);
+  for (std::size_t n_equal = 0; !entries.empty(); ++n_equal) {
+    if (entries.front().token.content.size() == n_equal) longest = &entries.front();
+    if (pos + n_equal == text.size()) break;
+    const auto next_byte = [&](const Entry& entry) {
+      return n_equal < entry.token.content.size() ? static_cast<unsigned char>(entry.token.content[n_equal]) : -1;
+    };
+    const auto equal =
+        std::ranges::equal_range(entries, static_cast<unsigned char>(text[pos + n_equal]), {}, next_byte);
+    entries = std::span<const Entry>(equal.begin(), equal.end());
   }
-  return nullptr;
+  return longest;
 }
 
 std::vector<TextPart> AddedTokenFinder::split(std::string_view text) const {
@@ -58,7 +69,8 @@ std::vector<TextPart> AddedTokenFinder::split(std::string_view text) const {
     done = end;
   };
   for (std::size_t pos = 0; pos < text.size();) {
-    const Entry* const entry = longest_at(text, pos);
+    const bool may_begin = begins_[static_cast<unsigned char>(text[pos])];
+    const Entry* const entry = may_begin ? longest_at(text, pos) : nullptr;
     if (entry == nullptr) {
       ++pos;
       continue;

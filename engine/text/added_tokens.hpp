@@ -34,7 +34,8 @@ class AddedTokenFinder {
   };
   [[nodiscard]] const Entry* longest_at(std::string_view text, std::size_t pos) const;
 
-  std::array<std::vector<Entry>, 256> by_first_byte_;  // each from the longest to the shortest
+  std::vector<Entry> entries_;      // by content
+  std::array<bool, 256> begins_{};  // whether an entry begins with this byte
 };
 
 }  // namespace kalibri::text

@@ -21,16 +21,16 @@ std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
 }  // namespace
 
 Bpe::Bpe(const TokenizerFile& file, const std::filesystem::path& path) {
-  const auto id_of = [&](const std::string& symbols, const std::string& what) {
+  const auto id_of = [&](const std::string& symbols, const char* what, std::size_t number) {
     const auto found = file.vocab.find(symbols);
     if (found == file.vocab.end()) {
-      throw Error(ErrorCode::format, fmt::format("{}: {}: '{}' has no entry in model.vocab, expected one",
-                                                 path.string(), what, printable(symbols)));
+      throw Error(ErrorCode::format, fmt::format("{}: {} {}: '{}' has no entry in model.vocab, expected one",
+                                                 path.string(), what, number, printable(symbols)));
     }
     return found->second;
   };
   for (std::size_t byte = 0; byte < 256; ++byte) {
-    byte_ids_[byte] = id_of(byte_symbol(static_cast<unsigned char>(byte)), fmt::format("the symbol of byte {}", byte));
+    byte_ids_[byte] = id_of(byte_symbol(static_cast<unsigned char>(byte)), "the symbol of byte", byte);
   }
   const std::size_t n_slots = std::bit_ceil(2 * file.merges.size() + 2);
   slots_.assign(n_slots, Slot{0, kNone});
@@ -38,9 +38,9 @@ Bpe::Bpe(const TokenizerFile& file, const std::filesystem::path& path) {
   results_.reserve(file.merges.size());
   for (const auto& [left, right] : file.merges) {
     const std::size_t rank = results_.size();
-    const std::string what = fmt::format("model.merges[{}]", rank);
-    const std::uint64_t pair = pair_of(id_of(left, what), id_of(right, what));
-    results_.push_back(id_of(left + right, what));
+    const char* const what = "model.merges: entry";
+    const std::uint64_t pair = pair_of(id_of(left, what, rank), id_of(right, what, rank));
+    results_.push_back(id_of(left + right, what, rank));
     slots_[slot_of(pair)] = {pair, static_cast<std::uint32_t>(rank)};  // of a pair given twice, the last one counts
   }
 }
