@@ -15,6 +15,7 @@
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/inspect.hpp"
 #include "engine/cli/report.hpp"
+#include "engine/cli/tokenize_command.hpp"
 #include "engine/cli/verify.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
@@ -136,6 +137,25 @@ void add_report(CLI::App& app, Command& chosen) {
   });
 }
 
+void add_tokenize(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::TokenizeOptions>();
+  CLI::App& command =
+      add_command(app, "tokenize", "Write the token ids of texts", "kalibri tokenize CHECKPOINT \"Der Kolibri\"");
+  command.add_option("FILE", options->tokenizer, "tokenizer.json, or a directory that holds one")->required();
+  // Any number, though CLI11 is told of many: it would take a text in brackets for a list of texts otherwise.
+  command.add_option("TEXT", options->texts, "Texts; after -- also those that begin with a dash")
+      ->expected(1 << 20, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->option_text("...");
+  command.add_flag("--jsonl", options->jsonl,
+                   "Answer lines of standard input: {\"text\": ...} or {\"bytes_b64\": ...} with {\"ids\": [...]}, "
+                   "{\"decode\": [ids], \"skip_special\": bool} with {\"text\": ..., \"stream\": [...]}");
+  command.callback([&chosen, options] {
+    chosen = [options] { return kalibri::cli::tokenize_command(*options, std::cin, std::cout, std::cerr); };
+  });
+}
+
 /// Runs the command; what it printed must have arrived.
 int run_command(const Command& command) {
   const int status = command();
@@ -169,6 +189,7 @@ int run(int argc, char** argv) {
   add_dump(app, chosen);
   add_compare(app, chosen);
   add_report(app, chosen);
+  add_tokenize(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
