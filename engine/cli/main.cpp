@@ -14,6 +14,8 @@
 #include "engine/cli/compare.hpp"
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/inspect.hpp"
+#include "engine/cli/parse_reply_command.hpp"
+#include "engine/cli/render_chat_command.hpp"
 #include "engine/cli/report.hpp"
 #include "engine/cli/tokenize_command.hpp"
 #include "engine/cli/verify.hpp"
@@ -156,6 +158,30 @@ void add_tokenize(CLI::App& app, Command& chosen) {
   });
 }
 
+void add_render_chat(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::RenderChatOptions>();
+  CLI::App& command = add_command(app, "render-chat", "Write the prompts of conversations, a line for a line",
+                                  "kalibri render-chat kolibri1 --jsonl < conversations.jsonl");
+  command.add_option("MODEL", options->model_type, "Whose prompts: kolibri1 or qwen4_exp")->required();
+  command.add_flag("--jsonl", options->jsonl, "Lines of {\"vars\": ...} or {\"request\": ...} on standard input");
+  command.callback([&chosen, options] {
+    chosen = [options] { return kalibri::cli::render_chat_command(*options, std::cin, std::cout, std::cerr); };
+  });
+}
+
+void add_parse_reply(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::ParseReplyOptions>();
+  CLI::App& command =
+      add_command(app, "parse-reply", "Part replies into reasoning, content and tool calls, a line for a line",
+                  "kalibri parse-reply --jsonl < replies.jsonl");
+  command.add_flag("--jsonl", options->jsonl,
+                   "Lines of {\"format\": \"hermes\" or \"qwen_xml\", \"think_open_in_prompt\", \"tools\", \"text\", "
+                   "\"chunks\"} on standard input");
+  command.callback([&chosen, options] {
+    chosen = [options] { return kalibri::cli::parse_reply_command(*options, std::cin, std::cout); };
+  });
+}
+
 /// Runs the command; what it printed must have arrived.
 int run_command(const Command& command) {
   const int status = command();
@@ -190,6 +216,8 @@ int run(int argc, char** argv) {
   add_compare(app, chosen);
   add_report(app, chosen);
   add_tokenize(app, chosen);
+  add_render_chat(app, chosen);
+  add_parse_reply(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
