@@ -55,7 +55,7 @@ TEST_CASE("render-chat answers every golden case") {
   }
 }
 
-TEST_CASE("parse-reply answers every golden case, in whatever chunks") {
+TEST_CASE("parse-reply answers every golden case in whatever chunks") {
   for (const char* file : {"kolibri1.json", "qwen38.json"}) {
     const ordered_json data = golden(file);
     if (data.is_null()) KALIBRI_SKIP("no golden data of chat");
@@ -86,7 +86,7 @@ TEST_CASE("an answer holds nothing that a program could take for the end of its 
                   "\n");
 }
 
-TEST_CASE("answers come line for line; one that cannot be answered stops the filter with its number") {
+TEST_CASE("answers come line for line and one that cannot be answered stops the filter with its number") {
   const std::string good = R"({"format": "hermes", "tools": null, "text": "a"})";
   const std::string answered = R"({"reasoning": null, "content": "a", "tool_calls": []})";
   CHECK(parse(good + "\n" + good) == answered + "\n" + answered + "\n");

@@ -43,7 +43,7 @@ TEST_CASE("numbers are written as Python writes them") {
   CHECK(rewritten(given) == expected);
 }
 
-TEST_CASE("a number beyond a double is valid JSON but out of range, an integer of any length is not") {
+TEST_CASE("a number beyond a double is valid JSON but out of range but an integer of any length is not") {
   for (const char* text : {"1e999", "-1e999", "[1, {\"a\": 1e999}]", "1e99999999999999999999"}) {
     CAPTURE(text);
     REQUIRE(parse_json(text));
@@ -57,7 +57,7 @@ TEST_CASE("strings escape what must be escaped and nothing else") {
   CHECK(json_quoted(std::string("\"\\\n\r\t\b\f\x01\x1F\0", 10)) == R"("\"\\\n\r\t\b\f\u0001\u001f\u0000")");
 }
 
-TEST_CASE("keys keep their order, and a repeated key its first place and last value") {
+TEST_CASE("keys keep their order and a repeated key its first place and last value") {
   CHECK(rewritten(R"({"b":1,"a":[ ],"b":{ },"":null})") == R"({"b": {}, "a": [], "": null})");
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("what is no strict JSON is refused") {
   CHECK(error.starts_with("byte "));
 }
 
-TEST_CASE("nesting is bounded, whatever closes it") {
+TEST_CASE("nesting is bounded whatever closes it") {
   const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   CHECK(parse_json(nested(kMaxJsonDepth)));
   CHECK_FALSE(parse_json(nested(kMaxJsonDepth + 1)));
@@ -92,7 +92,7 @@ TEST_CASE("a value knows where it stood") {
   CHECK(text.substr(value.begin, value.end - value.begin) == R"({"a": [1, 2] , "b": "x"})");
 }
 
-TEST_CASE("values are equal by meaning, not by spelling") {
+TEST_CASE("values are equal by meaning and not by spelling") {
   const auto same = [](const char* a, const char* b) { return equal(parse_json(a).value(), parse_json(b).value()); };
   CHECK(same("3", "3.0"));
   CHECK(same(R"({"a":1,"b":[true]})", R"({"b":[true],"a":1e0})"));

@@ -47,7 +47,7 @@ TEST_CASE("every golden case of template variables is rendered or refused as the
   check_all("template_cases", 49 + 53, render_variables);
 }
 
-TEST_CASE("every golden request becomes its prompt, or is refused by the member's name") {
+TEST_CASE("every golden request becomes its prompt or is refused by the member's name") {
   check_all("request_cases", 28 + 28, render_request);
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("the fixed strings of the golden data all stand in the prompts") {
   }
 }
 
-TEST_CASE("reasoning of a turn before the last question stays out of Kolibri's prompt, and in it when asked for") {
+TEST_CASE("reasoning of a turn before the last question stays out of Kolibri's prompt and in it when asked for") {
   Conversation conversation;
   conversation.messages = {{"user"}, {"assistant"}, {"user"}};
   conversation.messages[1].reasoning = "planned";

@@ -46,7 +46,7 @@ TEST_CASE("every golden reply becomes its message") {
   }
 }
 
-TEST_CASE("the deltas of every golden reply sum up to its message, however it is cut") {
+TEST_CASE("the deltas of every golden reply sum up to its message however it is cut") {
   const auto cases = golden_cases("parse_cases");
   if (cases.empty()) KALIBRI_SKIP("no golden data of chat");
   for (const GoldenCase& golden : cases) {
@@ -81,7 +81,7 @@ std::string typed(const Json& f, const std::string& value) {
   return parsed.tool_calls[0].arguments;
 }
 
-TEST_CASE("a value that does not fit its declared type stays a string, and the call is kept") {
+TEST_CASE("a value that does not fit its declared type stays a string and the call is kept") {
   const auto [schema, value, expected] = GENERATE(table<std::string, std::string, std::string>({
       {R"({"type": "integer"})", "2026-01-15", R"("2026-01-15")"},
       {R"({"type": "integer"})", "007", R"("007")"},
@@ -117,7 +117,7 @@ TEST_CASE("a value that does not fit its declared type stays a string, and the c
   CHECK(typed(f, value) == "{\"p\": " + expected + "}");
 }
 
-TEST_CASE("one line break on either side frames a value, the others are its own") {
+TEST_CASE("one line break on either side frames a value and the others are its own") {
   CHECK(typed(tool(""), "a\n\nb\n") == R"({"p": "a\n\nb\n"})");
   CHECK(typed(tool(""), "") == R"({"p": ""})");
   CHECK(typed(tool(""), "\r") == R"({"p": ""})");
@@ -157,7 +157,7 @@ TEST_CASE("Hermes arguments keep the spelling of their numbers") {
   CHECK(reply.tool_calls[0].arguments == R"({"x":1.50,  "y":1E2})");
 }
 
-TEST_CASE("a malformed call is content, and what follows it is read again") {
+TEST_CASE("a malformed call is content and what follows it is read again") {
   for (const std::string broken :
        {"", "null", "[]", R"({"name": ""})", R"({"name": 3})", R"({"arguments": {}})",
         R"({"name": "f", "arguments": []})", R"({"name": "f", "arguments": "[1]"})",
@@ -171,7 +171,7 @@ TEST_CASE("a malformed call is content, and what follows it is read again") {
   }
 }
 
-TEST_CASE("whitespace is removed around calls and after reasoning, and nowhere else") {
+TEST_CASE("whitespace is removed around calls and after reasoning and nowhere else") {
   const std::string call = R"(<tool_call>{"name": "f"}</tool_call>)";
   const auto [text, content] = GENERATE_COPY(table<std::string, std::string>({
       {" \n a \n ", " \n a \n "},
@@ -189,7 +189,7 @@ TEST_CASE("whitespace is removed around calls and after reasoning, and nowhere e
   CHECK(parse_reply(kHermes, pieces_of(text, 1)).content == content);
 }
 
-TEST_CASE("without tools a call is plain text, also inside reasoning") {
+TEST_CASE("without tools a call is plain text also inside reasoning") {
   ReplyCase reply = kHermes;
   reply.tools.clear();
   const std::string call = R"(<tool_call>{"name": "f"}</tool_call>)";

@@ -85,7 +85,7 @@ TEST_CASE("a wrong message is refused by its path") {
   CHECK(refused_param(Family::qwen4_exp, body("", messages)) == param);
 }
 
-TEST_CASE("Qwen needs a question, Kolibri does not") {
+TEST_CASE("Qwen needs a question and Kolibri does not") {
   const Json only_system = body("", R"([{"role": "system", "content": "a"}])");
   CHECK(refused_param(Family::qwen4_exp, only_system) == "messages");
   CHECK(refused_param(Family::kolibri1, only_system) == "accepted");
