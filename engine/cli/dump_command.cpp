@@ -20,6 +20,7 @@ DumpRequest make_request(const DumpOptions& options) {
   request.inputs = options.inputs;
   request.taps = options.taps;
   request.chunk = options.chunk;
+  request.positions = options.positions;
   if (!options.layers.empty()) parse_layers(options.layers, request.first_layer, request.end_layer);
   if ((options.mode == "teacher-forced") != !options.inputs.empty()) {
     throw Error(ErrorCode::usage, "--inputs REF.h5 goes with --mode teacher-forced, and that mode needs it");
@@ -29,8 +30,9 @@ DumpRequest make_request(const DumpOptions& options) {
     if (has_counts) throw Error(ErrorCode::usage, "--prefill and --decode go with --mode decode");
     return request;
   }
-  if (!options.layers.empty() || !options.taps.empty()) {
-    throw Error(ErrorCode::usage, "--mode decode writes logits alone: leave out --layers and --taps");
+  if (!options.layers.empty() || !options.taps.empty() || options.positions != "all") {
+    throw Error(ErrorCode::usage,
+                "--mode decode writes the logits of what it decodes: leave out --layers, --taps and --positions");
   }
   const std::int64_t everything = std::numeric_limits<std::int32_t>::max();
   const std::int64_t n_prefill = options.n_prefill.value_or(0);
@@ -41,10 +43,10 @@ DumpRequest make_request(const DumpOptions& options) {
 }
 
 std::string options_json(const DumpOptions& o) {
-  nlohmann::ordered_json json = {{"command", "dump"},     {"directory", o.directory}, {"tokens", o.tokens},
-                                 {"mode", o.mode},        {"inputs", o.inputs},       {"layers", o.layers},
-                                 {"taps", o.taps},        {"precision", o.precision}, {"chunk", o.chunk},
-                                 {"threads", o.n_threads}};
+  nlohmann::ordered_json json = {{"command", "dump"},        {"directory", o.directory}, {"tokens", o.tokens},
+                                 {"mode", o.mode},           {"inputs", o.inputs},       {"layers", o.layers},
+                                 {"taps", o.taps},           {"precision", o.precision}, {"chunk", o.chunk},
+                                 {"positions", o.positions}, {"threads", o.n_threads}};
   if (o.n_prefill.has_value()) json["prefill"] = *o.n_prefill;
   if (o.n_decode.has_value()) json["decode"] = *o.n_decode;
   return json.dump();

@@ -19,6 +19,7 @@ struct DumpOptions {
   std::vector<std::string> taps;
   std::optional<std::int64_t> n_prefill;  // mode decode
   std::optional<std::int64_t> n_decode;
+  std::string positions = "all";  // rows of the logits
   std::string precision = "native";
   std::int64_t chunk = 512;
   int n_threads = 0;  // 0 = one a core

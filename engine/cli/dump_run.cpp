@@ -13,6 +13,7 @@
 
 #include "engine/base/check.hpp"
 #include "engine/base/error.hpp"
+#include "engine/cli/positions.hpp"
 #include "oracle/dump/reader.hpp"
 #include "oracle/dump/writer.hpp"
 
@@ -32,7 +33,8 @@ std::int64_t peak_rss_bytes() {
 struct Run {
   const Prompt* prompt = nullptr;
   model::Session session;
-  std::vector<float> residual;  // [T, R]
+  std::vector<std::int32_t> positions;  // of the logits that are kept
+  std::vector<float> residual;          // [T, R]
   [[nodiscard]] std::int64_t n_tokens() const { return static_cast<std::int64_t>(prompt->tokens.size()); }
 };
 
@@ -128,17 +130,32 @@ class TeacherInputs {
   std::int64_t width_;
 };
 
+/// final_norm of every position, and the logits of the chosen ones.
 void write_head(dump::Writer& writer, Run& run, const model::ModelInfo& info) {
   const std::int64_t hidden[] = {info.hidden_size};
   const std::int64_t vocab[] = {info.vocab_size};
   std::vector<float> final_norm(static_cast<std::size_t>(kHeadRows * info.hidden_size));
-  std::vector<float> logits(static_cast<std::size_t>(kHeadRows * info.vocab_size));
   for (std::int64_t first = 0; first < run.n_tokens(); first += kHeadRows) {
     const std::int64_t n = std::min(kHeadRows, run.n_tokens() - first);
-    run.session.head(run.residual.data() + first * info.residual_size(), n, final_norm.data(), logits.data());
+    run.session.head(run.residual.data() + first * info.residual_size(), n, final_norm.data(), nullptr);
     writer.write_rows("final_norm", run.n_tokens(), hidden, first,
                       std::span<const float>(final_norm.data(), static_cast<std::size_t>(n * info.hidden_size)));
-    writer.write_rows("logits", run.n_tokens(), vocab, first,
+  }
+  const auto n_rows = static_cast<std::int64_t>(run.positions.size());
+  if (n_rows == 0) return;
+  if (n_rows < run.n_tokens())
+    writer.write_rows("positions", n_rows, {}, 0, std::span<const std::int32_t>(run.positions));
+  std::vector<float> residual;  // of the rows at hand
+  std::vector<float> logits(static_cast<std::size_t>(std::min(kHeadRows, n_rows) * info.vocab_size));
+  for (std::int64_t first = 0; first < n_rows; first += kHeadRows) {
+    const std::int64_t n = std::min(kHeadRows, n_rows - first);
+    residual.clear();
+    for (std::int64_t i = first; i < first + n; ++i) {
+      const auto row = run.residual.begin() + run.positions[static_cast<std::size_t>(i)] * info.residual_size();
+      residual.insert(residual.end(), row, row + info.residual_size());
+    }
+    run.session.head(residual.data(), n, final_norm.data(), logits.data());
+    writer.write_rows("logits", n_rows, vocab, first,
                       std::span<const float>(logits.data(), static_cast<std::size_t>(n * info.vocab_size)));
   }
 }
@@ -163,7 +180,10 @@ void run_layers(dump::Writer& writer, const model::Model& model, ThreadPool& poo
   for (const Prompt& prompt : prompts) {
     const auto n_tokens = static_cast<std::int64_t>(prompt.tokens.size());
     writer.begin_prompt(prompt.name, prompt.tokens, prompt.text_sha256);
-    runs.push_back({&prompt, model::Session(model, pool, {n_tokens, request.chunk}), {}});
+    runs.push_back({&prompt,
+                    model::Session(model, pool, {n_tokens, request.chunk}),
+                    parse_positions(request.positions, n_tokens, prompt.name),
+                    {}});
     Run& run = runs.back();
     run.residual.resize(static_cast<std::size_t>(n_tokens * info.residual_size()));
     run.session.embed(prompt.tokens, run.residual.data());

@@ -29,6 +29,7 @@ struct DumpRequest {
   std::int64_t end_layer = 0;                   // 0 = all
   std::vector<std::string> taps = {};           // names of oracle/dump's list; {"all"} = all of them
   std::vector<ScheduleRequest> schedules = {};  // mode decode
+  std::string positions = "all";                // rows of the logits, as --positions has them; not in mode decode
   bool logits_only = false;                     // chained: write no layer tensors
   std::int64_t chunk = 512;
   std::string options_json = "{}";  // everything needed to run it again

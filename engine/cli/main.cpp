@@ -52,6 +52,10 @@ void add_dump(CLI::App& app, Command& chosen) {
   command.add_option("--prefill", options->n_prefill, "Mode decode: tokens that go through at once first");
   command.add_option("--decode", options->n_decode, "Mode decode: tokens that go through one by one");
   command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
+  command
+      .add_option("--positions", options->positions,
+                  "Rows of the logits: all, none, last:N, or a list such as 0,5,7-12")
+      ->capture_default_str();
   command.add_option("--chunk", options->chunk, "Tokens that go through a layer at a time (never changes a bit)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -82,6 +86,10 @@ void add_verify(CLI::App& app, Command& chosen) {
   command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
   command.add_option("--layers", options->layers, "Layers a-b, or a");
   command.add_option("--taps", options->taps, "Finer tensors to compare as well: names, or all")->delimiter(',');
+  command
+      .add_option("--positions", options->positions,
+                  "Rows of the logits: all, none, last:N, or a list such as 0,5,7-12")
+      ->capture_default_str();
   command.add_option("--chunk", options->chunk, "Tokens that go through a layer at a time (never changes a bit)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

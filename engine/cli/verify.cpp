@@ -14,6 +14,7 @@
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/dump_run.hpp"
 #include "engine/cli/floor_dumps.hpp"
+#include "engine/cli/positions.hpp"
 #include "engine/cli/reference_process.hpp"
 #include "engine/cli/report_directory.hpp"
 #include "engine/cli/seeded_prompts.hpp"
@@ -105,6 +106,9 @@ class Verification {
       prompt_source_ = kSeededPromptsText;
     }
     check_prompts(prompts_, model_.info());
+    for (const Prompt& prompt : prompts_) {
+      parse_positions(options_.positions, static_cast<std::int64_t>(prompt.tokens.size()), prompt.name);
+    }
     write_text(directory_ / "tokens.json", token_file_text(prompts_));
   }
 
@@ -139,6 +143,7 @@ class Verification {
                                           "-o",  out.string()};
     arguments.insert(arguments.end(), mode.begin(), mode.end());
     if (!layers.empty()) arguments.insert(arguments.end(), {"--layers", layers});
+    arguments.insert(arguments.end(), {"--positions", options_.positions});
     if (!taps_.empty()) arguments.insert(arguments.end(), {"--taps", fmt::format("{}", fmt::join(taps_, ","))});
     if (options_.n_threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(options_.n_threads)});
     const fs::path program =
@@ -151,6 +156,7 @@ class Verification {
     ThreadPool pool(thread_count(options_.n_threads));
     const auto dump = [&](const std::string& name, DumpRequest request) {
       request.chunk = options_.chunk;
+      request.positions = options_.positions;
       request.options_json = all_options().dump();
       step(name, [&] { run_dump(checkpoint_, model_, pool, prompts_, request, directory_ / name); });
       return open_dump(directory_ / name);
@@ -168,17 +174,12 @@ class Verification {
   }
 
   [[nodiscard]] json all_options() const {
-    return {{"directory", options_.directory},
-            {"tokens", options_.tokens},
-            {"prompts", prompt_source_},
-            {"precision", options_.precision},
-            {"layers", options_.layers},
-            {"taps", options_.taps},
-            {"chunk", options_.chunk},
-            {"threads", options_.n_threads},
-            {"reference_program", options_.reference_program},
-            {"reference", options_.reference},
-            {"reference64", options_.reference64}};
+    return {{"directory", options_.directory}, {"tokens", options_.tokens},
+            {"prompts", prompt_source_},       {"precision", options_.precision},
+            {"layers", options_.layers},       {"taps", options_.taps},
+            {"positions", options_.positions}, {"chunk", options_.chunk},
+            {"threads", options_.n_threads},   {"reference_program", options_.reference_program},
+            {"reference", options_.reference}, {"reference64", options_.reference64}};
   }
 
   /// Says what runs and how long it took.

@@ -15,6 +15,7 @@ struct VerifyOptions {
   std::string precision = "native";
   std::string layers;             // "a-b" or "a"; empty = all
   std::vector<std::string> taps;  // finer tensors to compare as well, or "all"
+  std::string positions = "all";  // rows of the logits to compare
   std::int64_t chunk = 512;
   int n_threads = 0;                     // 0 = one a core
   std::string reference_program;         // empty: kalibri-reference beside this program

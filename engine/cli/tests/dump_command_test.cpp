@@ -58,6 +58,36 @@ TEST_CASE("A dump holds every tensor of both prompts, and each tap that the form
   }
 }
 
+TEST_CASE("A dump keeps the logits of chosen positions, which are those of a dump that keeps all") {
+  const auto set = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const std::string tokens = token_file(scratch, kPrompts);
+  const auto dump = [&](const std::string& positions) {
+    const std::filesystem::path out = scratch.path() / (positions + ".h5");
+    const RunResult run = kalibri_program({"dump", *set, "--tokens", tokens, "-o", out, "--positions", positions});
+    INFO(run.err);
+    REQUIRE(run.exit_status == 0);
+    return dump::Reader(out);
+  };
+  const dump::Reader all = dump("all");
+  const dump::Reader last = dump("last:2");
+  const std::vector<double> logits = all.read_f64("long", "logits", 0, 12);
+  const auto vocab = static_cast<std::ptrdiff_t>(logits.size() / 12);
+  CHECK(last.read_i64("long", "positions", 0, 2) == std::vector<std::int64_t>{10, 11});
+  CHECK(last.read_f64("long", "logits", 0, 2) == std::vector<double>(logits.end() - 2 * vocab, logits.end()));
+  CHECK(last.read_f64("long", "final_norm", 0, 12) == all.read_f64("long", "final_norm", 0, 12));
+  CHECK_FALSE(last.find("short", "positions").has_value());  // all of them
+  CHECK_FALSE(dump("none").find("long", "logits").has_value());
+  const std::string list = token_file(scratch, R"({"long": [1, 5, 9, 200, 7, 7, 3, 2, 90, 41, 8, 6]})");
+  const dump::Reader chosen = dump("7,0,2-4,3");
+  CHECK(chosen.read_i64("long", "positions", 0, 5) == std::vector<std::int64_t>{0, 2, 3, 4, 7});
+  std::vector<double> expected;
+  for (const std::ptrdiff_t pos : {0, 2, 3, 4, 7})
+    expected.insert(expected.end(), logits.begin() + pos * vocab, logits.begin() + (pos + 1) * vocab);
+  CHECK(chosen.read_f64("long", "logits", 0, 5) == expected);
+}
+
 TEST_CASE("A teacher-forced run on one's own residuals repeats the chained run, bit for bit, and decoding does too") {
   const auto set = fixtures::find_golden("kolibri1-k1-fp8");
   if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
@@ -123,6 +153,11 @@ TEST_CASE("What cannot be used is refused with status 2, named, and leaves no fi
       {R"({"p": [1]})", {"--mode", "teacher-forced", "--inputs", "/nowhere.h5"}, "/nowhere.h5"},
       {R"({"p": [1]})", {"--mode", "sideways"}, "--mode"},
       {R"({"p": [1]})", {"--chunk", "0"}, "--chunk"},
+      {R"({"p": [1]})", {"--positions", "1"}, "positions out of 0 to 0 (prompt 'p')"},
+      {R"({"p": [1]})", {"--positions", "0,"}, "--positions 0,: ''"},
+      {R"({"p": [1]})", {"--positions", "last:0"}, "--positions last:0"},
+      {R"({"p": [1, 2]})", {"--positions", "1-0"}, "--positions 1-0"},
+      {R"({"p": [1, 2]})", {"--positions", "last:1", "--mode", "decode"}, "leave out --layers, --taps and --positions"},
   };
   for (const Case& c : cases) {
     std::vector<std::string> arguments = {"dump", *set, "--tokens", token_file(scratch, c.json), "-o", out};
