@@ -4,13 +4,14 @@
 #include <fstream>
 
 #include "fixtures/catch.hpp"
-#include "reference/tests/checkpoint_copy.hpp"
+#include "fixtures/checkpoint_copy.hpp"
 #include "reference/tests/difference.hpp"
 #include "reference/tests/golden_set.hpp"
 
 namespace kalibri::reference::test {
 namespace {
 
+using fixtures::CheckpointCopy;
 using Catch::Matchers::ContainsSubstring;
 
 std::string joined(const std::vector<std::string>& lines) { return fmt::format("{}", fmt::join(lines, "\n")); }

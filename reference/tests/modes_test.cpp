@@ -2,15 +2,16 @@
 #include <nlohmann/json.hpp>
 
 #include "fixtures/catch.hpp"
+#include "fixtures/checkpoint_copy.hpp"
 #include "oracle/dump/names.hpp"
 #include "reference/checkpoint.hpp"
-#include "reference/tests/checkpoint_copy.hpp"
 #include "reference/tests/difference.hpp"
 #include "reference/tests/golden_set.hpp"
 
 namespace kalibri::reference::test {
 namespace {
 
+using fixtures::CheckpointCopy;
 using Catch::Matchers::ContainsSubstring;
 
 /// Runs the golden prompt and keeps the dump as `file` in the set's scratch folder.

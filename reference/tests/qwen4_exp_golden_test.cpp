@@ -6,16 +6,17 @@
 #include <array>
 
 #include "fixtures/catch.hpp"
+#include "fixtures/checkpoint_copy.hpp"
 #include "fixtures/safetensors_writer.hpp"
 #include "oracle/dump/names.hpp"
 #include "reference/mapped_file.hpp"
-#include "reference/tests/checkpoint_copy.hpp"
 #include "reference/tests/difference.hpp"
 #include "reference/tests/golden_set.hpp"
 
 namespace kalibri::reference::test {
 namespace {
 
+using fixtures::CheckpointCopy;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 

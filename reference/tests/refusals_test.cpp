@@ -3,13 +3,14 @@
 #include <filesystem>
 
 #include "fixtures/catch.hpp"
+#include "fixtures/checkpoint_copy.hpp"
 #include "fixtures/safetensors_writer.hpp"
-#include "reference/tests/checkpoint_copy.hpp"
 #include "reference/tests/golden_set.hpp"
 
 namespace kalibri::reference::test {
 namespace {
 
+using fixtures::CheckpointCopy;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 
