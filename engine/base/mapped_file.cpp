@@ -59,6 +59,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void forget_pages(std::span<const std::byte> part) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<std::uintptr_t>(part.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size()) / page * page;
+  // Advice only: when the system does not take it, memory stays in use and nothing else changes.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ::ssize_t n_read = ::pread(descriptor_, out.data(), out.size(), static_cast<::off_t>(offset));

@@ -33,4 +33,7 @@ class MappedFile {
   int descriptor_ = -1;
 };
 
+/// Lets go of the memory under `part` of a mapped file's bytes; what is touched again is read again.
+void forget_pages(std::span<const std::byte> part);
+
 }  // namespace kalibri

@@ -84,7 +84,7 @@ Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Pr
   const auto check = [&checkpoint, h, width = config.moe_intermediate_size](std::int64_t layer, std::int64_t expert) {
     find_swiglu(checkpoint, expert_prefix(layer, expert), h, width, /*check_codes=*/true);
   };
-  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check);
+  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check, forget_swiglu);
 }
 
 }  // namespace kalibri::model

@@ -198,7 +198,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
     find_swiglu(checkpoint, expert_prefix(layout.layer_prefix(layer) + "mlp.", expert), h, width,
                 /*check_values=*/true);
   };
-  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check);
+  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check, forget_swiglu);
 }
 
 }  // namespace kalibri::model

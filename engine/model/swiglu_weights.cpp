@@ -1,5 +1,7 @@
 #include "engine/model/swiglu_weights.hpp"
 
+#include "engine/base/mapped_file.hpp"
+
 namespace kalibri::model {
 
 runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, const std::string& prefix,
@@ -7,6 +9,16 @@ runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, con
   return {checkpoint.matrix(prefix + "gate_proj.weight", width, hidden_size, check_values),
           checkpoint.matrix(prefix + "up_proj.weight", width, hidden_size, check_values),
           checkpoint.matrix(prefix + "down_proj.weight", hidden_size, width, check_values)};
+}
+
+void forget_swiglu(const runtime::ExpertWeights& expert) {
+  for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) {
+    const std::int64_t element_bytes = matrix.format == kernels::Format::f32    ? 4
+                                       : matrix.format == kernels::Format::bf16 ? 2
+                                                                                : 1;
+    forget_pages({static_cast<const std::byte*>(matrix.data),
+                  static_cast<std::size_t>(matrix.n_rows * matrix.n_cols * element_bytes)});
+  }
 }
 
 }  // namespace kalibri::model

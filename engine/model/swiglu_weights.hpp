@@ -14,4 +14,7 @@ namespace kalibri::model {
 runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, const std::string& prefix,
                                    std::int64_t hidden_size, std::int64_t width, bool check_values);
 
+/// Lets go of the memory under the matrices, which lie in a mapped file.
+void forget_swiglu(const runtime::ExpertWeights& expert);
+
 }  // namespace kalibri::model

@@ -5,8 +5,9 @@
 namespace kalibri::runtime {
 
 ResidentExperts::ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, WeightForms& forms,
-                                 std::function<void(std::int64_t layer, std::int64_t expert)> check)
-    : stored_(std::move(stored)), forms_(forms), check_(std::move(check)) {
+                                 std::function<void(std::int64_t layer, std::int64_t expert)> check,
+                                 std::function<void(const ExpertWeights&)> forget)
+    : stored_(std::move(stored)), forms_(forms), check_(std::move(check)), forget_(std::move(forget)) {
   for (const auto& layer : stored_) {
     checked_.emplace_back();
     for (std::size_t expert = 0; expert < layer.size(); ++expert) {
@@ -20,7 +21,20 @@ ExpertWeights ResidentExperts::acquire(std::int64_t layer, std::int64_t expert) 
   const auto e = static_cast<std::size_t>(expert);
   std::call_once(*checked_[l][e], check_, layer, expert);
   const ExpertWeights& stored = stored_[l][e];
-  return {forms_.use(layer, stored.gate), forms_.use(layer, stored.up), forms_.use(layer, stored.down)};
+  if (!forms_.expands()) return stored;
+  const ExpertWeights expanded = expanded_.acquire(layer, expert, stored);
+  if (expanded.gate.data != stored.gate.data) forget_(stored);
+  return expanded;
+}
+
+void ResidentExperts::release(std::int64_t layer, std::int64_t expert) {
+  if (forms_.expands()) expanded_.release(layer, expert);
+}
+
+void ResidentExperts::leave_layer(std::int64_t layer) {
+  forms_.leave_layer(layer);
+  expanded_.leave_layer(layer);
+  for (const ExpertWeights& expert : stored_[static_cast<std::size_t>(layer)]) forget_(expert);
 }
 
 }  // namespace kalibri::runtime

@@ -1,5 +1,6 @@
 // The expert store for checkpoints that are mapped whole: an expert is where its tensors lie. Each expert's FP8 codes
-// are checked once, before its first use, so that loading reads none of them.
+// are checked once, before its first use, so that loading reads none of them. What was read of the file is let go again
+// where it will not be needed soon: with the layer, and of experts that are expanded at once.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/runtime/expanded_experts.hpp"
 #include "engine/runtime/expert_store.hpp"
 #include "engine/runtime/weight_forms.hpp"
 
@@ -15,18 +17,25 @@ namespace kalibri::runtime {
 
 class ResidentExperts final : public ExpertStore {
  public:
-  /// stored [n_layers][n_experts]; check(layer, expert) throws Error(tensor) when the expert's codes cannot be used.
+  /// stored [n_layers][n_experts]; check(layer, expert) throws Error(tensor) when the expert's codes cannot be used;
+  /// forget(expert) lets go of the memory under an expert's stored matrices, which stay readable.
   ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, WeightForms& forms,
-                  std::function<void(std::int64_t layer, std::int64_t expert)> check);
+                  std::function<void(std::int64_t layer, std::int64_t expert)> check,
+                  std::function<void(const ExpertWeights&)> forget);
 
   ExpertWeights acquire(std::int64_t layer, std::int64_t expert) override;
-  void release(std::int64_t, std::int64_t) override {}
-  void leave_layer(std::int64_t layer) override { forms_.leave_layer(layer); }
+  void release(std::int64_t layer, std::int64_t expert) override;
+  void leave_layer(std::int64_t layer) override;
+
+  /// Expansions that are kept for their next use; the released model's experts take 19 MiB each.
+  static constexpr std::int64_t kMaxExpandedBytes = std::int64_t{1} << 30;
 
  private:
   std::vector<std::vector<ExpertWeights>> stored_;
   WeightForms& forms_;
+  ExpandedExperts expanded_{kMaxExpandedBytes};
   std::function<void(std::int64_t, std::int64_t)> check_;
+  std::function<void(const ExpertWeights&)> forget_;
   std::vector<std::vector<std::unique_ptr<std::once_flag>>> checked_;
 };
 

@@ -5,7 +5,7 @@
 namespace kalibri::runtime {
 
 kernels::MatrixView WeightForms::use(std::int64_t layer, const kernels::MatrixView& stored) {
-  if (precision_.weights == Precision::Weights::native || stored.format == kernels::Format::f32) return stored;
+  if (!expands() || stored.format == kernels::Format::f32) return stored;
   Expansion* expansion = nullptr;
   {
     const std::lock_guard lock(mutex_);

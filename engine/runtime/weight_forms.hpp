@@ -20,6 +20,9 @@ class WeightForms {
  public:
   explicit WeightForms(const Precision& precision) : precision_(precision) {}
 
+  /// False: `use` gives everything as stored.
+  [[nodiscard]] bool expands() const { return precision_.weights != Precision::Weights::native; }
+
   /// `stored` itself, or its f32 expansion (row-major, made at the first call). Valid until leave_layer(layer). Several
   /// threads may call it at once.
   kernels::MatrixView use(std::int64_t layer, const kernels::MatrixView& stored);

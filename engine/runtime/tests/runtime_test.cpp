@@ -5,6 +5,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/kernels/codec.hpp"
+#include "engine/runtime/expanded_experts.hpp"
 #include "engine/runtime/linear.hpp"
 #include "engine/runtime/precision.hpp"
 #include "engine/runtime/resident_experts.hpp"
@@ -86,15 +87,55 @@ TEST_CASE("A linear layer gives the same bits on one and on two threads, and bot
   for (const std::int64_t n : pair.tasks_run()) REQUIRE(n > 0);
 }
 
+TEST_CASE("Expanded experts in use are kept, idle ones go beyond the limit, the longest idle first") {
+  const SmallFp8 stored;
+  const runtime::ExpertWeights weights{stored.view(), stored.view(), stored.view()};
+  constexpr std::int64_t kBytes = 3 * 130 * 132 * 4;  // of one expert
+  runtime::ExpandedExperts experts(2 * kBytes);
+  const auto values = [](const runtime::ExpertWeights& expert) { return static_cast<const float*>(expert.down.data); };
+  std::vector<float> last_row(132);
+  kernels::decode_row(stored.view(), 129, last_row.data());
+  for (std::int64_t expert = 0; expert < 3; ++expert) {
+    const runtime::ExpertWeights expanded = experts.acquire(0, expert, weights);
+    REQUIRE(expanded.up.format == Format::f32);
+    REQUIRE(std::memcmp(values(expanded) + 129 * 132, last_row.data(), 132 * sizeof(float)) == 0);
+  }
+  CHECK(experts.n_bytes() == 3 * kBytes);  // all three are in use
+  const float* second = values(experts.acquire(0, 1, weights));
+  experts.release(0, 1);
+  experts.release(0, 2);
+  CHECK(experts.n_bytes() == 2 * kBytes);  // the third was idle, the second has another user
+  experts.release(0, 1);
+  experts.release(0, 0);
+  CHECK(experts.n_bytes() == 2 * kBytes);
+  CHECK(values(experts.acquire(0, 1, weights)) == second);  // not expanded again
+  experts.release(0, 1);
+  experts.acquire(1, 0, weights);
+  CHECK(experts.n_bytes() == 2 * kBytes);  // the first went: the second was used after it
+  CHECK(values(experts.acquire(0, 1, weights)) == second);
+  experts.release(0, 1);
+  experts.leave_layer(0);
+  CHECK(experts.n_bytes() == kBytes);
+  experts.release(1, 0);
+  const std::vector<float> in_place(130 * 132);
+  const MatrixView f32{Format::f32, 130, 132, in_place.data(), nullptr};
+  CHECK(experts.acquire(2, 0, {f32, f32, f32}).gate.data == in_place.data());
+  experts.release(2, 0);
+  CHECK(experts.n_bytes() == kBytes);
+}
+
 TEST_CASE("An expert's codes are checked once, before its first use") {
   const SmallFp8 stored;
   runtime::WeightForms forms(Precision::parse("native"));
   int n_checks = 0;
   const runtime::ExpertWeights weights{stored.view(), stored.view(), stored.view()};
-  runtime::ResidentExperts store({{weights, weights}}, forms, [&](std::int64_t, std::int64_t expert) {
-    ++n_checks;
-    if (expert == 1) throw Error(ErrorCode::tensor, "a NaN code");
-  });
+  runtime::ResidentExperts store(
+      {{weights, weights}}, forms,
+      [&](std::int64_t, std::int64_t expert) {
+        ++n_checks;
+        if (expert == 1) throw Error(ErrorCode::tensor, "a NaN code");
+      },
+      [](const runtime::ExpertWeights&) {});
   REQUIRE(n_checks == 0);
   store.acquire(0, 0);
   store.acquire(0, 0);
