@@ -1,7 +1,12 @@
 // The n-gram hash against the released model's constants; its history rule by hand.
 #include "reference/ngram_hash.hpp"
 
+#include <limits>
+#include <nlohmann/json.hpp>
+
 #include "fixtures/catch.hpp"
+#include "fixtures/golden.hpp"
+#include "reference/mapped_file.hpp"
 
 namespace kalibri::reference {
 namespace {
@@ -35,6 +40,52 @@ TEST_CASE("a second n-gram layer has multipliers of its own and the primes that 
   CHECK(second.multipliers != first.multipliers);
   CHECK(second.sizes.front() > first.sizes.back());
   CHECK(second.offsets.front() == 0);
+}
+
+TEST_CASE("the rows of the released constants are upstream's, EOS at every kind of place") {
+  const auto set = fixtures::find_golden("qwen4-exp-t2");
+  if (!set) KALIBRI_SKIP("golden set qwen4-exp-t2 is not there");
+  const auto golden = nlohmann::json::parse(read_text(*set / "ple_rows_released_constants.json"));
+  std::vector<std::int64_t> expected;
+  for (const auto& row : golden.at("rows")) {
+    for (const auto& id : row) expected.push_back(id);
+  }
+  CHECK(ngram_rows(make_ngram_hash(released(), 0), golden.at("input_ids").get<std::vector<std::int32_t>>()) ==
+        expected);
+}
+
+TEST_CASE("the hash is exact at its largest values, where doubles and 32 bits are not") {
+  __extension__ using Wide = unsigned __int128;  // no product of two 64-bit numbers overflows it
+  const std::int64_t half = std::numeric_limits<std::int64_t>::max() / released().vocab_size / 2;
+  NgramHash largest = make_ngram_hash(released(), 0);
+  // The largest that may occur, first; the others far from it, so that no high bits cancel.
+  largest.multipliers = {2 * (half - 1) + 1, half / 3 | 1, half / 5 | 1};
+  const auto last = static_cast<std::int32_t>(released().vocab_size - 1);
+  const std::vector<std::int32_t> tokens(3, last);
+  for (const NgramHash& hash : {make_ngram_hash(released(), 0), largest}) {
+    INFO("multiplier " << hash.multipliers[0]);
+    const auto rows_by = [&](auto product) {  // of the last token
+      std::vector<std::int64_t> rows;
+      auto x = product(hash.multipliers[0]);
+      for (std::size_t k = 1; k < 3; ++k) {
+        x ^= product(hash.multipliers[k]);
+        for (std::size_t i = 0; i < 8; ++i) {
+          const std::size_t head = rows.size();
+          rows.push_back(hash.offsets[head] +
+                         static_cast<std::int64_t>(x % static_cast<decltype(x)>(hash.sizes[head])));
+        }
+      }
+      return rows;
+    };
+    std::vector<std::int64_t> rows = ngram_rows(hash, tokens);
+    rows.erase(rows.begin(), rows.begin() + 32);
+    CHECK(rows == rows_by([&](std::int64_t m) { return static_cast<Wide>(m) * static_cast<Wide>(last); }));
+    CHECK(rows != rows_by([&](std::int64_t m) {
+            return static_cast<std::uint64_t>(static_cast<double>(m) * static_cast<double>(last));
+          }));
+    CHECK(rows !=
+          rows_by([&](std::int64_t m) { return static_cast<std::uint32_t>(m) * static_cast<std::uint32_t>(last); }));
+  }
 }
 
 TEST_CASE("an EOS hides what lies before it, but not from itself") {

@@ -1,11 +1,17 @@
 // One model, one answer for qwen4_exp: the same bits whatever the cuts, chunks and threads, and after a restored
 // snapshot.
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <vector>
 
+#include "engine/model/qwen4_exp.hpp"
 #include "engine/model/tests/run.hpp"
 #include "fixtures/catch.hpp"
 #include "fixtures/golden.hpp"
+#include "fixtures/qwen4_exp_maker.hpp"
+#include "fixtures/safetensors_reader.hpp"
+#include "fixtures/temp_directory.hpp"
 
 using namespace kalibri;
 using test::LoadedModel;
@@ -21,6 +27,13 @@ std::vector<std::int32_t> tokens(std::int64_t n, std::int64_t vocab) {
     ids.push_back(static_cast<std::int32_t>((state >> 33) % static_cast<std::uint64_t>(vocab)));
   }
   return ids;
+}
+
+/// The golden set's own prompt and continuation, which in t2 has an EOS at its beginning, in pairs and within n-grams.
+std::vector<std::int32_t> golden_ids(const std::filesystem::path& set) {
+  const std::vector<std::int64_t> ids =
+      fixtures::read_safetensors(set / "golden.safetensors").at("input_ids").integers();
+  return {ids.begin(), ids.end()};
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
@@ -65,7 +78,8 @@ TEST_CASE("qwen4_exp: a hand-over to decoding and a restored snapshot are possib
   if (!directory.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t2 is not there");
   const LoadedModel loaded(*directory, "native");
   const auto vocab = static_cast<std::size_t>(loaded.model.info().vocab_size);
-  const std::vector<std::int32_t> ids = tokens(56, loaded.model.info().vocab_size);
+  const std::vector<std::int32_t> ids = golden_ids(*directory);
+  REQUIRE(ids.size() == 56);
   const std::vector<std::int32_t> others = tokens(100, loaded.model.info().vocab_size);
   ThreadPool pool(2);
   const std::vector<float> whole = run_in_cuts(loaded.model, pool, ids, {56}, 512);
@@ -85,5 +99,107 @@ TEST_CASE("qwen4_exp: a hand-over to decoding and a restored snapshot are possib
     session.forward(std::span(others).first(100 - n), {});  // another continuation in between
     session.restore(*snapshot);
     finish();
+  }
+}
+
+TEST_CASE("qwen4_exp: FP8 with partial blocks gives the same bits in any cuts, chunks and threads") {
+  const fixtures::TempDirectory scratch;
+  fixtures::make_qwen4_exp(scratch.path() / "made", fixtures::qwen4_exp_tiny(), {.scale_dtype = "F16"});
+  for (const char* precision : {"exact", "native"}) {
+    const LoadedModel loaded(scratch.path() / "made", precision);
+    const std::vector<std::int32_t> ids = tokens(150, loaded.model.info().vocab_size);
+    ThreadPool one(1);
+    ThreadPool two(2);
+    const std::vector<float> whole = run_in_cuts(loaded.model, one, ids, {150}, 512);
+    for (const std::int64_t chunk : {1, 3, 63, 64, 65}) {
+      INFO(precision << ", chunk " << chunk);
+      CHECK(same_bits(whole, run_in_cuts(loaded.model, two, ids, {150}, chunk)));
+    }
+    CHECK(same_bits(whole, run_in_cuts(loaded.model, two, ids, {1}, 512)));
+    CHECK(same_bits(whole, run_in_cuts(loaded.model, one, ids, {17, 2, 1, 64, 66}, 5)));
+  }
+}
+
+TEST_CASE("qwen4_exp: another session that takes over a snapshot goes on with the same bits") {
+  const auto directory = fixtures::find_golden("qwen4-exp-t2");
+  if (!directory.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t2 is not there");
+  const LoadedModel loaded(*directory, "native");
+  const std::vector<std::int32_t> ids = golden_ids(*directory);
+  ThreadPool pool(2);
+  const std::vector<float> whole = run_in_cuts(loaded.model, pool, ids, {56}, 512);
+  const auto vocab = static_cast<std::size_t>(loaded.model.info().vocab_size);
+  std::vector<float> logits(vocab);
+  std::shared_ptr<const model::Session::Snapshot> snapshot;
+  {
+    model::Session first(loaded.model, pool, {56, 512});
+    first.forward(std::span(ids).first(41), {});
+    snapshot = first.snapshot();
+  }
+  model::Session second(loaded.model, pool, {56, 7});
+  second.forward(std::span(ids).first(9), {});
+  second.restore(*snapshot);
+  CHECK(second.position() == 41);
+  second.forward(std::span(ids).subspan(41), logits);
+  CHECK(same_bits(logits, std::span(whole).last(vocab)));
+}
+
+TEST_CASE("qwen4_exp: each part of the state matters, so that a snapshot which forgets one is seen") {
+  const auto directory = fixtures::find_golden("qwen4-exp-t2");
+  if (!directory.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t2 is not there");
+  const auto opened = checkpoint::Checkpoint::open(*directory);
+  const model::Qwen4ExpWeights weights(opened, runtime::Precision::parse("native"));
+  const auto& c = weights.config;
+  const std::vector<std::int32_t> ids = golden_ids(*directory);
+  constexpr std::size_t kBefore = 50;  // 12 complete blocks of 4 and two tokens of the next: every part is in use
+  ThreadPool pool(1);
+  runtime::Workers workers(pool);
+  using State = model::Qwen4ExpSequence::State;
+  using Spoil = std::function<void(State&, const State& start)>;
+  /// The residual after the tokens from kBefore on, after `spoil` has put something of the start into the state.
+  const auto run = [&](const Spoil& spoil) {
+    model::Qwen4ExpSequence sequence(weights, workers, static_cast<std::int64_t>(ids.size()));
+    const State start = sequence.state();
+    std::vector<float> residual(ids.size() * static_cast<std::size_t>(c.residual_size()));
+    const auto forward = [&](std::span<const std::int32_t> part) {
+      sequence.embed(part, residual.data());
+      for (std::int64_t l = 0; l < c.num_hidden_layers; ++l) sequence.run_layer(l, part, residual.data(), nullptr);
+    };
+    forward(std::span(ids).first(kBefore));
+    State state = sequence.state();
+    spoil(state, start);
+    sequence.restore(state);
+    forward(std::span(ids).subspan(kBefore));
+    residual.resize((ids.size() - kBefore) * static_cast<std::size_t>(c.residual_size()));
+    return residual;
+  };
+  const std::vector<float> clean = run([](State&, const State&) {});
+  REQUIRE(same_bits(clean, run([](State&, const State&) {})));
+
+  const auto first_with = [&](auto has) {
+    const State start = model::Qwen4ExpSequence(weights, workers, 1).state();
+    return static_cast<std::size_t>(std::ranges::find_if(start, has) - start.begin());
+  };
+  const std::size_t delta = first_with([](const auto& layer) { return layer.delta_net.has_value(); });
+  const std::size_t sparse = first_with([](const auto& layer) { return layer.sparse_attention.has_value(); });
+  const std::size_t ngram = first_with([](const auto& layer) { return layer.ngram.has_value(); });
+  const std::vector<std::pair<const char*, Spoil>> parts = {
+      {"delta memory",
+       [&](State& s, const State& start) { s[delta].delta_net->memory = start[delta].delta_net->memory; }},
+      {"delta convolution",
+       [&](State& s, const State& start) { s[delta].delta_net->conv = start[delta].delta_net->conv; }},
+      {"n-gram ids", [&](State& s, const State& start) { s[ngram].ngram->ids = start[ngram].ngram->ids; }},
+      {"n-gram convolution", [&](State& s, const State& start) { s[ngram].ngram->conv = start[ngram].ngram->conv; }},
+      {"keys", [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->cache.key_slots(), 0.0F); }},
+      {"values",
+       [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->cache.value_slots(), 0.0F); }},
+      {"index keys of blocks",
+       [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->block_keys, 0.0F); }},
+      {"index keys of the open block",
+       [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->open_block, 0.0F); }},
+      {"position of rotation", [&](State& s, const State&) { s[sparse].position -= 4; }},
+  };
+  for (const auto& [name, spoil] : parts) {
+    INFO(name);
+    CHECK_FALSE(same_bits(clean, run(spoil)));
   }
 }
