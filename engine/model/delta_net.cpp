@@ -139,8 +139,10 @@ void DeltaNet::mix(const DeltaNetWeights& weights, DeltaNetState& state, const T
     tile.state_stride = dv;
     tile.out = core + head * dv + first;
     tile.out_stride = n_heads * dv;
-    KALIBRI_MUTATE(KALIBRI_MUTATE(kernels().delta_rule, "delta_read_before_decay", wrong_delta_rule),
-                   "delta_output_before_update", wrong_delta_rule)
+    [[maybe_unused]] const bool is_decode = taps.first_pos > 0 && n == 1;  // where the defects below are
+    KALIBRI_MUTATE(KALIBRI_MUTATE(kernels().delta_rule, "delta_read_before_decay",
+                                  is_decode ? wrong_delta_rule : kernels().delta_rule),
+                   "delta_output_before_update", is_decode ? wrong_delta_rule : kernels().delta_rule)
     (tile);
   });
   taps.give("delta_core", {n_heads, dv}, core);
