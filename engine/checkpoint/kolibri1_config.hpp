@@ -32,7 +32,7 @@ struct Kolibri1Config {
   std::vector<std::string> unknown_keys;
 
   /// Reads and validates. `where` names the file in messages. Throws Error(config) for a missing key, a wrong type,
-  /// sizes that contradict each other or overflow, and a value that this family refuses (spec: norm_topk_prob true,
+  /// sizes that contradict each other or overflow, and a value that this family refuses (norm_topk_prob true,
   /// weight_block_size other than [128, 128], tied embeddings, ...).
   static Kolibri1Config from_json(const nlohmann::json& config, const std::string& where);
 };

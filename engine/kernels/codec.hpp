@@ -10,7 +10,7 @@ namespace kalibri::kernels {
 
 /// out [n_cols] <- row `row` of w: f32 and bf16 exactly; e4m3_block: fl(e4m3(code) * scale_inv[row / 128, j / 128]),
 /// multiplied, never divided, the quotient rows and columns of a partial edge block included.
-/// Source: spec/kolibri1.md 2.3. Throws nothing.
+/// Source: weight_scale_inv as DeepSeek-V3 introduced it (weight_dequant in its kernel.py). Throws nothing.
 void decode_row(const MatrixView& w, std::int64_t row, float* out);
 
 /// Bytes of the stored matrix, scales not counted.

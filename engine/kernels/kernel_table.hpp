@@ -133,7 +133,7 @@ struct KernelTable {
 
   /// The gated delta rule, token by token, for each column c of the tile: for i rising from 0: S_i = alpha * S_i and
   /// p = fma(k_i, S_i, p) from +0; then d = beta * (v_c - p); for i rising: S_i = fma(k_i, d, S_i) and
-  /// o = fma(q_i, S_i, o) from +0; out_c = o. Source: spec/qwen4-exp.md 3.2.6.
+  /// o = fma(q_i, S_i, o) from +0; out_c = o. Source: Yang et al., Gated Delta Networks (2024).
   void (*delta_rule)(const DeltaTile& tile);
 
   /// softmax(q K^T * scale) V for one head: maximum first; then p_i = exp(score_i - max); the denominator is 32 sums,

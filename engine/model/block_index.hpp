@@ -1,4 +1,5 @@
-// Which blocks of earlier tokens a query of sparse attention attends to. Source: spec/qwen4-exp.md 3.3.4 to 3.3.6, 6.
+// Which blocks of earlier tokens a query of sparse attention attends to. Source: transformers,
+// modeling_qwen4_exp.py, indexer; ties, which it leaves open, go to the lower index.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Gated DeltaNet: linear attention with a matrix state a head, corrected by the delta rule. The engine runs the
-// recurrence as it is defined; a chunked solve would change bits. Source: spec/qwen4-exp.md 3.2.
+// recurrence as it is defined; a chunked solve would change bits. Source: transformers, modeling_qwen4_exp.py.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The gated residual of qwen4_exp: C streams are read out into one vector for a block, and the block's output is
-// injected back into each stream. Source: spec/qwen4-exp.md 3.1.
+// injected back into each stream. Source: transformers, modeling_qwen4_exp.py.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ namespace {
 using kernels::kernels;
 using runtime::kNoLayer;
 
-/// How many of the newest positions a query of this layer sees, its own included. Source: spec/kolibri1.md 3.1.6.
+/// How many of the newest positions a query of this layer sees, its own included. Source: aleph-alpha-inference
+/// 1.0.0, kolibri1.py.
 std::int64_t window_of(const Kolibri1Layer& layer, const checkpoint::Kolibri1Config& config, std::int64_t max_tokens) {
   const std::int64_t w = config.sliding_window;
   const std::int64_t everything = std::max(w, max_tokens);
@@ -30,8 +31,6 @@ std::int64_t window_of(const Kolibri1Layer& layer, const checkpoint::Kolibri1Con
 bool rotates(const Kolibri1Layer& layer) {
   return KALIBRI_MUTATE(KALIBRI_MUTATE(layer.is_sliding, "rope_on_full_layers", true), "no_rope_at_all", false);
 }
-
-float rounded_to_bf16(float value) { return kernels::bf16_to_f32(kernels::f32_to_bf16(value)); }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// Kolibri 1: the forward pass of one sequence, a chunk of tokens through one layer at a time (spec/kolibri1.md section
-// 3). It reads as the formula; kernels, threads and weights' formats are below it.
+// Kolibri 1: the forward pass of one sequence, a chunk of tokens through one layer at a time (the plugin
+// aleph-alpha-inference 1.0.0, kolibri1.py). It reads as the formula; kernels, threads and weights' formats are below
+// it.
 #pragma once
 
 #include <cstdint>

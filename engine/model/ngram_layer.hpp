@@ -1,5 +1,6 @@
 // The n-gram embedding layer (PLE): rows of a large table, chosen by the last few token ids, are gated by the streams,
-// mixed over time by a short convolution, and added to the streams. Source: spec/qwen4-exp.md 3.5 and 4.
+// mixed over time by a short convolution, and added to the streams. Source: transformers,
+// modeling_qwen4_exp.py.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,8 @@ using runtime::kNoLayer;
 
 namespace {
 
-/// The axis that turns each frequency: interleaved, h at 1, 4, ..., w at 2, 5, ..., t elsewhere. Source: spec 8.4.
+/// The axis that turns each frequency: interleaved, h at 1, 4, ..., w at 2, 5, ..., t elsewhere. Source: transformers,
+/// modeling_qwen4_exp.py, interleaved mRoPE.
 std::vector<std::size_t> axes(const Qwen4ExpConfig& c) {
   std::vector<std::size_t> axis(static_cast<std::size_t>(c.rotary_dim / 2));
   for (std::size_t j = 0; j < axis.size(); ++j) {

@@ -1,5 +1,5 @@
 // The text model of qwen4_exp: the forward pass of one sequence, a chunk of tokens through one layer at a time
-// (spec/qwen4-exp.md section 3). It reads as the formula; the blocks are files of their own.
+// (transformers, modeling_qwen4_exp.py). It reads as the formula; the blocks are files of their own.
 #pragma once
 
 #include <cstdint>

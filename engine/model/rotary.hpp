@@ -17,7 +17,7 @@ class RotaryTable {
   RotaryTable(std::int64_t rotary_dim, double theta, std::vector<std::size_t> axis_of_frequency = {});
 
   /// cos, sin [half] for one position: theta_i = fl32(theta^(-2 i / rotary_dim)), angle = fl32(fl32(pos) * theta_i).
-  /// Source: spec/kolibri1.md 3.1.3, spec/qwen4-exp.md 3.3.2 and 8.4.
+  /// Source: Su et al., RoFormer (2021), equation 34, halves paired; axes: transformers, modeling_qwen4_exp.py.
   void row(const AxisPositions& position, float* cos, float* sin) const;
 
   /// Keeps the rows of n positions from first_pos on, for text, or for positions given one by one.

@@ -29,10 +29,10 @@ float select_top_k(std::span<const float> scores, std::int64_t k, std::int32_t* 
          scores[static_cast<std::size_t>(order[static_cast<std::size_t>(k)])];
 }
 
+float rounded_to_bf16(float value) { return kernels::bf16_to_f32(kernels::f32_to_bf16(value)); }
+
 #ifdef KALIBRI_MUTANTS
 namespace {
-
-float rounded_to_bf16(float value) { return kernels::bf16_to_f32(kernels::f32_to_bf16(value)); }
 
 /// The weights that other routers would give: renormalised, or a softmax over all experts.
 void replace_weights(std::span<const float> logits, std::int64_t k, const std::int32_t* ids, float* weights) {

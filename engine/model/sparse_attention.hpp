@@ -1,6 +1,6 @@
 // Sparse attention of qwen4_exp (QSA): an indexer scores blocks of earlier tokens, each query attends to the best ones
 // and to the tail behind the last complete block. Below the budget that is dense causal attention. Source:
-// spec/qwen4-exp.md 3.3.
+// transformers, modeling_qwen4_exp.py.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The numbers' precision as one text (design.md, "Precision is one text"). Equal texts mean equal bits.
+// The numbers' precision as one text ("exact", "native"). Equal texts mean equal bits.
 #pragma once
 
 #include <string>

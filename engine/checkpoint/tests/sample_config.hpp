@@ -1,4 +1,4 @@
-// The released Kolibri 1 configuration (spec/kolibri1.md, section 1), as a start for changes.
+// The released Kolibri 1 configuration (its config.json's keys), as a start for changes.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // The engine against the upstream implementation's outputs, tensor by tensor, on the golden sets of qwen4_exp and in
-// both precisions. Bounds are those of spec/qwen4-exp.md section 12: ten times the measured fp32 noise, at least 1e-5
-// of a tensor's largest value; 1e-4 for a tensor whose noise was not measured.
+// both precisions. Bounds: ten times the measured fp32 noise, at least 1e-5 of a
+// tensor's largest value; 1e-4 for a tensor whose noise was not measured.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
