@@ -37,9 +37,11 @@ void refuse_what_is_not_implemented(const ConfigReader& config) {
   config.expect("norm_topk_prob", false);
   config.expect("attention_bias", false);
   config.expect("tie_word_embeddings", false);
+  config.expect("head_dtype", "float32");
   if (config.has("quantization_config")) {
     const ConfigReader quantisation = config.object("quantization_config");
     quantisation.expect("quant_method", "fp8");
+    quantisation.expect("activation_scheme", "dynamic");
     quantisation.expect("weight_block_size", {128, 128});
   }
 }

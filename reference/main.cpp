@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <filesystem>
 
 #include "oracle/dump/error.hpp"
 #include "reference/error.hpp"
@@ -37,13 +38,18 @@ void add_run(CLI::App& app, Options& options) {
   run->add_option("--taps", options.taps, "Finer tensors to write: a list such as q,k, or all");
   run->add_option("--positions", options.positions, "Rows of the logits: all, none, last:N, or a list such as 0,5,7-12")
       ->capture_default_str();
-  run->add_option("--threads", options.threads, "Threads (default: all of this machine)")->check(CLI::Range(1, 1024));
+  run->add_option("--threads", options.threads, "0 = one a core")->check(CLI::Range(0, 1024));
   run->add_flag("--full-fingerprint", options.full_fingerprint,
                 "Fingerprint all bytes of the checkpoint, not a sample");
   run->final_callback([&options] {
     const bool forced = options.mode == "teacher-forced";
     if (forced && options.inputs.empty()) throw CLI::ValidationError("--mode", "teacher-forced needs --inputs DUMP");
     if (!forced && !options.inputs.empty()) throw CLI::ValidationError("--inputs", "only with --mode teacher-forced");
+    if (options.out.empty()) throw CLI::ValidationError("--out", "is empty; name the file to write");
+    std::error_code ignored;  // what is not there is another file
+    if (std::filesystem::equivalent(options.inputs, options.out, ignored)) {
+      throw CLI::ValidationError("--out", "is also --inputs; name another file");
+    }
   });
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "reference/error.hpp"
 #include "reference/json.hpp"
 #include "reference/mapped_file.hpp"
@@ -40,8 +42,10 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& path, std::int64_t
   std::int64_t n_rows = 0;
   for (const auto& [name, list] : file.items()) {
     const std::string where = fmt::format("{}: prompt '{}'", path.string(), name);
-    if (name.empty() || name == "." || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
-      throw Error(where + ": a name is not empty, not '.', and has no '/'");
+    const bool has_controls = std::ranges::any_of(name, [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; });
+    if (name.empty() || name == "." || name.find('/') != std::string::npos || has_controls) {
+      throw Error(fmt::format("{}: prompt {}: a name is not empty, not '.', and has no '/' and no control characters",
+                              path.string(), shown(name)));
     }
     prompts.push_back({name, read_tokens(list, where, vocab_size, max_tokens), n_rows});
     n_rows = prompts.back().end_row();

@@ -65,6 +65,9 @@ TensorView view_of(const std::string& name, const nlohmann::json& entry, std::sp
                    const std::string& file) {
   const std::string where = file + ": " + name;
   TensorView view{name, file, "", counts(entry, "shape", where), {}};
+  if (entry.size() > 3) {
+    throw Error(fmt::format("{}: header entry {} has more than dtype, shape and data_offsets", where, shown(entry)));
+  }
   const auto dtype = entry.find("dtype");
   if (dtype == entry.end() || !dtype->is_string()) throw Error(where + ": header entry has no text 'dtype'");
   view.dtype = dtype->get<std::string>();

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <thread>
+#include <utility>
 
 #include "engine/base/error.hpp"
 #include "engine/cli/dump_run.hpp"
@@ -14,8 +16,26 @@ namespace kalibri::cli {
 
 namespace {
 
+/// The file that a run writes is not one that it reads.
+void check_out(const DumpOptions& options) {
+  if (options.out.empty()) throw Error(ErrorCode::usage, "-o: empty; name the file to write");
+  const std::pair<const char*, const std::string&> read[] = {{"--inputs", options.inputs},
+                                                             {"--selection", options.selection},
+                                                             {"--experts", options.experts},
+                                                             {"--tokens", options.tokens}};
+  for (const auto& [name, file] : read) {
+    std::error_code ignored;  // what is not there is another file
+    if (!file.empty() && std::filesystem::equivalent(file, options.out, ignored)) {
+      throw Error(ErrorCode::usage, fmt::format("-o {}: is also {}; name another file", options.out, name));
+    }
+  }
+}
+
 DumpRequest make_request(const DumpOptions& options) {
+  check_out(options);
   DumpRequest request;
+  request.selection = options.selection;
+  request.experts = options.experts;
   request.mode = options.mode;
   request.inputs = options.inputs;
   request.taps = options.taps;
@@ -44,9 +64,10 @@ DumpRequest make_request(const DumpOptions& options) {
 
 std::string options_json(const DumpOptions& o) {
   nlohmann::ordered_json json = {{"command", "dump"},        {"directory", o.directory}, {"tokens", o.tokens},
-                                 {"mode", o.mode},           {"inputs", o.inputs},       {"layers", o.layers},
-                                 {"taps", o.taps},           {"precision", o.precision}, {"chunk", o.chunk},
-                                 {"positions", o.positions}, {"threads", o.n_threads}};
+                                 {"mode", o.mode},           {"inputs", o.inputs},       {"selection", o.selection},
+                                 {"experts", o.experts},     {"layers", o.layers},       {"taps", o.taps},
+                                 {"precision", o.precision}, {"chunk", o.chunk},         {"positions", o.positions},
+                                 {"threads", o.n_threads}};
   if (o.n_prefill.has_value()) json["prefill"] = *o.n_prefill;
   if (o.n_decode.has_value()) json["decode"] = *o.n_decode;
   return json.dump();
@@ -74,9 +95,10 @@ int thread_count(int n_threads) {
   return n_cores == 0 ? 1 : static_cast<int>(n_cores);
 }
 
-int dump_command(const DumpOptions& options, std::ostream& out) {
+int dump_command(const DumpOptions& options, std::ostream& out, std::ostream& warnings) {
   DumpRequest request = make_request(options);
   request.options_json = options_json(options);
+  request.warnings = &warnings;
   const std::vector<Prompt> prompts = read_token_file(options.tokens);
   const auto precision = runtime::Precision::parse(options.precision);
   const auto checkpoint = checkpoint::Checkpoint::open(options.directory);

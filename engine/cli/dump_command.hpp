@@ -14,8 +14,10 @@ struct DumpOptions {
   std::string tokens;  // FILE.json
   std::string out;     // OUT.h5
   std::string mode = "chained";
-  std::string inputs;  // REF.h5, for teacher-forced
-  std::string layers;  // "a-b" or "a"; empty = all
+  std::string inputs;     // REF.h5, for teacher-forced
+  std::string selection;  // REF.h5 whose selected blocks are taken
+  std::string experts;    // REF.h5 whose experts are taken
+  std::string layers;     // "a-b" or "a"; empty = all
   std::vector<std::string> taps;
   std::optional<std::int64_t> n_prefill;  // mode decode
   std::optional<std::int64_t> n_decode;
@@ -25,8 +27,8 @@ struct DumpOptions {
   int n_threads = 0;  // 0 = one a core
 };
 
-/// Returns the exit status; throws Error, dump::Error.
-int dump_command(const DumpOptions& options, std::ostream& out);
+/// Returns the exit status; `warnings` receives what does not stop a run. Throws Error, dump::Error.
+int dump_command(const DumpOptions& options, std::ostream& out, std::ostream& warnings);
 
 /// "a-b" or "a" -> [first, end). Throws Error(usage).
 void parse_layers(const std::string& text, std::int64_t& first_layer, std::int64_t& end_layer);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "engine/base/check.hpp"
 #include "engine/base/error.hpp"
+#include "engine/cli/forced_choices.hpp"
 #include "engine/cli/positions.hpp"
 #include "oracle/dump/reader.hpp"
 #include "oracle/dump/writer.hpp"
@@ -27,6 +29,15 @@ std::int64_t peak_rss_bytes() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;  // Linux counts KiB
+}
+
+/// Another checkpoint's dump may be meant (of the same model in another precision); it may also be a mistake.
+void warn_of_other_checkpoint(const std::filesystem::path& path, const std::string& fingerprint,
+                              std::ostream* warnings) {
+  const std::string other = dump::Reader(path).header().checkpoint_fingerprint;
+  if (warnings == nullptr || other == fingerprint) return;
+  *warnings << fmt::format("kalibri: warning: {}: made from another checkpoint (fingerprint {}, here {})\n",
+                           path.string(), other.empty() ? "missing" : other, fingerprint);
 }
 
 /// What a prompt keeps between layers.
@@ -93,14 +104,7 @@ class TeacherInputs {
  public:
   TeacherInputs(const std::filesystem::path& path, const std::vector<Prompt>& prompts, const model::ModelInfo& info)
       : reader_(path), width_(info.residual_size()) {
-    for (const Prompt& prompt : prompts) {
-      const dump::PromptInfo* other = reader_.find_prompt(prompt.name);
-      if (other == nullptr || other->tokens != prompt.tokens) {
-        throw Error(ErrorCode::input,
-                    fmt::format("{}: prompt '{}' is missing or has other tokens; dump the same prompts there",
-                                path.string(), prompt.name));
-      }
-    }
+    for (const Prompt& prompt : prompts) require_prompt(reader_, prompt);
   }
 
   /// The input of `layer`: the embedding, or the residual after the layer before.
@@ -161,7 +165,7 @@ void write_head(dump::Writer& writer, Run& run, const model::ModelInfo& info) {
 }
 
 void run_layers(dump::Writer& writer, const model::Model& model, ThreadPool& pool, const std::vector<Prompt>& prompts,
-                const DumpRequest& request) {
+                const DumpRequest& request, const DumpChoices& choices) {
   const model::ModelInfo& info = model.info();
   const std::int64_t end_layer = request.end_layer == 0 ? info.n_layers : request.end_layer;
   const bool teacher_forced = request.mode == "teacher-forced";
@@ -185,6 +189,7 @@ void run_layers(dump::Writer& writer, const model::Model& model, ThreadPool& poo
                     parse_positions(request.positions, n_tokens, prompt.name),
                     {}});
     Run& run = runs.back();
+    run.session.force(choices.of(prompt));
     run.residual.resize(static_cast<std::size_t>(n_tokens * info.residual_size()));
     run.session.embed(prompt.tokens, run.residual.data());
     if (request.logits_only) continue;
@@ -214,7 +219,7 @@ void run_layers(dump::Writer& writer, const model::Model& model, ThreadPool& poo
 }
 
 void run_schedules(dump::Writer& writer, const model::Model& model, ThreadPool& pool,
-                   const std::vector<Prompt>& prompts, const DumpRequest& request) {
+                   const std::vector<Prompt>& prompts, const DumpRequest& request, const DumpChoices& choices) {
   const std::int64_t vocab[] = {model.info().vocab_size};
   std::vector<float> logits(static_cast<std::size_t>(model.info().vocab_size));
   for (const Prompt& prompt : prompts) {
@@ -227,6 +232,7 @@ void run_schedules(dump::Writer& writer, const model::Model& model, ThreadPool& 
       const std::int64_t n_decode = std::min(schedule.n_decode, n_tokens - n_prefill);
       if (n_decode < 1) continue;
       model::Session session(model, pool, {n_prefill + n_decode, request.chunk});
+      session.force(choices.of(prompt));
       if (n_prefill > 0) session.forward({prompt.tokens.data(), static_cast<std::size_t>(n_prefill)}, {});
       for (std::int64_t i = 0; i < n_decode; ++i) {
         session.forward({prompt.tokens.data() + n_prefill + i, 1}, logits);
@@ -244,18 +250,23 @@ void run_dump(const checkpoint::Checkpoint& checkpoint, const model::Model& mode
               const std::vector<Prompt>& prompts, const DumpRequest& request, const std::filesystem::path& out) {
   const auto started = std::chrono::steady_clock::now();
   check_prompts(prompts, model.info());
+  const DumpChoices choices(request.selection, request.experts, prompts, model.info());
+  const std::string fingerprint = checkpoint::fingerprint(checkpoint);
+  for (const std::filesystem::path& path : {request.inputs, request.selection, request.experts}) {
+    if (!path.empty()) warn_of_other_checkpoint(path, fingerprint, request.warnings);
+  }
   dump::Writer writer(out, {.producer = "kalibri",
                             .producer_version = KALIBRI_VERSION,
                             .model_type = model.info().model_type,
                             .n_streams = model.info().n_streams,
                             .mode = request.mode,
-                            .checkpoint_fingerprint = checkpoint::fingerprint(checkpoint),
+                            .checkpoint_fingerprint = fingerprint,
                             .precision = model.precision().text(),
                             .options = request.options_json});
   if (request.mode == "decode") {
-    run_schedules(writer, model, pool, prompts, request);
+    run_schedules(writer, model, pool, prompts, request, choices);
   } else {
-    run_layers(writer, model, pool, prompts, request);
+    run_layers(writer, model, pool, prompts, request, choices);
   }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - started;
   writer.finish(peak_rss_bytes(), wall.count());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct ScheduleRequest {
 struct DumpRequest {
   std::string mode = "chained";                 // chained | teacher-forced | decode
   std::filesystem::path inputs = {};            // teacher-forced: the dump whose residuals are the layers' inputs
+  std::filesystem::path selection = {};         // the dump whose selected blocks are taken; empty: the model chooses
+  std::filesystem::path experts = {};           // the dump whose experts are taken; empty: the model chooses
   std::int64_t first_layer = 0;                 // [first_layer, end_layer)
   std::int64_t end_layer = 0;                   // 0 = all
   std::vector<std::string> taps = {};           // names of oracle/dump's list; {"all"} = all of them
@@ -32,7 +35,8 @@ struct DumpRequest {
   std::string positions = "all";                // rows of the logits, as --positions has them; not in mode decode
   bool logits_only = false;                     // chained: write no layer tensors
   std::int64_t chunk = 512;
-  std::string options_json = "{}";  // everything needed to run it again
+  std::string options_json = "{}";   // everything needed to run it again
+  std::ostream* warnings = nullptr;  // what does not stop a run; null: nowhere
 };
 
 /// Writes OUT, complete or not at all. Chained and teacher-forced runs take all prompts through one layer before the

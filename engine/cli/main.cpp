@@ -1,4 +1,5 @@
-// `kalibri`: reads the command line, calls one command, and turns what it throws into design.md's exit statuses.
+// `kalibri`: reads the command line, calls one command, and turns what it throws into exit statuses: 2 for unusable
+// input, 4 for a fault of ours.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +31,16 @@ constexpr int kOwnFault = 4;
 
 using Command = std::function<int()>;
 
+const CLI::Validator kNotEmpty([](const std::string& text) { return text.empty() ? "is empty; name a file" : ""; }, "");
+
+/// A message for a terminal: names in files may hold anything.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& text, const std::string& example) {
   CLI::App* command = app.add_subcommand(name, text);
   command->footer("Example:\n  " + example);
@@ -47,6 +58,8 @@ void add_dump(CLI::App& app, Command& chosen) {
       ->check(CLI::IsMember({"chained", "teacher-forced", "decode"}))
       ->capture_default_str();
   command.add_option("--inputs", options->inputs, "Dump whose residuals are the layers' inputs (teacher-forced)");
+  command.add_option("--selection", options->selection, "Dump whose selected blocks are taken instead of the model's");
+  command.add_option("--experts", options->experts, "Dump whose experts are taken instead of the model's");
   command.add_option("--layers", options->layers, "Layers a-b, or a");
   command.add_option("--taps", options->taps, "Finer tensors to write: names, or all")->delimiter(',');
   command.add_option("--prefill", options->n_prefill, "Mode decode: tokens that go through at once first");
@@ -60,8 +73,9 @@ void add_dump(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
-  command.callback(
-      [&chosen, options] { chosen = [options] { return kalibri::cli::dump_command(*options, std::cout); }; });
+  command.callback([&chosen, options] {
+    chosen = [options] { return kalibri::cli::dump_command(*options, std::cout, std::cerr); };
+  });
 }
 
 void add_inspect(CLI::App& app, Command& chosen) {
@@ -82,7 +96,7 @@ void add_verify(CLI::App& app, Command& chosen) {
                                   "kalibri verify CHECKPOINT --tokens prompts.json");
   command.add_option("DIR", options->directory, "Checkpoint directory")->required();
   command.add_option("--tokens", options->tokens, "Prompts: JSON, {\"name\": [ids...], ...}; otherwise seeded ids");
-  command.add_option("-o,--out", options->out, "Folder of dumps and report (kalibri-report-NAME)");
+  command.add_option("-o,--out", options->out, "Folder of dumps and report (kalibri-report-NAME)")->check(kNotEmpty);
   command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
   command.add_option("--layers", options->layers, "Layers a-b, or a");
   command.add_option("--taps", options->taps, "Finer tensors to compare as well: names, or all")->delimiter(',');
@@ -117,7 +131,7 @@ void add_compare(CLI::App& app, Command& chosen) {
   command.add_option("CAND", options->candidate, "The dump to judge")->required();
   command.add_option("--reference64", options->reference64, "The reference's fp64 dumps: the floors");
   command.add_option("--window", options->window, "Position bands get an edge there")->check(CLI::Range(0, INT32_MAX));
-  command.add_option("--json", options->json, "File for report.json; - for standard output");
+  command.add_option("--json", options->json, "File for report.json; - for standard output")->check(kNotEmpty);
   command.callback([&chosen, options] {
     chosen = [options] {
       options->colour = ::isatty(STDOUT_FILENO) != 0;
@@ -251,13 +265,13 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const kalibri::Error& error) {
-    std::cerr << "kalibri: " << error.what() << '\n';
+    std::cerr << "kalibri: " << printable(error.what()) << '\n';
     return kBadInput;
   } catch (const kalibri::dump::Error& error) {
-    std::cerr << "kalibri: " << error.what() << '\n';
+    std::cerr << "kalibri: " << printable(error.what()) << '\n';
     return kBadInput;
   } catch (const std::exception& error) {
-    std::cerr << "kalibri: internal fault: " << error.what()
+    std::cerr << "kalibri: internal fault: " << printable(error.what())
               << "\nPlease report this with the command that led here.\n";
     return kOwnFault;
   }

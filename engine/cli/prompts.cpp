@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -45,6 +46,12 @@ std::vector<Prompt> read_token_file(const std::filesystem::path& path) {
   if (json.empty()) refuse(path, "holds no prompts");
   std::vector<Prompt> prompts;
   for (const auto& [name, ids] : json.items()) {
+    const bool has_controls =
+        std::any_of(name.begin(), name.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; });
+    if (name.empty() || name == "." || name.find('/') != name.npos || has_controls) {
+      refuse(path,
+             fmt::format("prompt '{}': a name is not empty, not '.', and has no '/' and no control characters", name));
+    }
     if (!ids.is_array()) refuse(path, fmt::format("prompt '{}' is not a list", name));
     Prompt prompt{name, {}, {}};
     for (const auto& id : ids) {

@@ -71,6 +71,7 @@ class Verification {
   }
 
   json run() {
+    write_text(directory_ / "tokens.json", token_file_text(prompts_));
     if (reference_ == nullptr) run_references();
     run_engine();
     const oracle::Dumps dumps{.reference = reference_.get(),
@@ -109,7 +110,6 @@ class Verification {
     for (const Prompt& prompt : prompts_) {
       parse_positions(options_.positions, static_cast<std::int64_t>(prompt.tokens.size()), prompt.name);
     }
-    write_text(directory_ / "tokens.json", token_file_text(prompts_));
   }
 
   void take_given_reference() {
@@ -149,6 +149,10 @@ class Verification {
     const fs::path program =
         options_.reference_program.empty() ? program_beside("kalibri-reference") : fs::path(options_.reference_program);
     step(name, [&] { run_program(program, arguments); });
+    if (!fs::exists(out)) {
+      throw Error(ErrorCode::file, fmt::format("{}: ended without an error, but wrote no {}; is it kalibri-reference?",
+                                               program.string(), out.string()));
+    }
     return open_dump(out);
   }
 
@@ -204,6 +208,19 @@ class Verification {
   Dump reference_, reference_f64_, teacher_forced_f64_, teacher_forced_, chained_, repeated_, decoded_;
 };
 
+/// The folder is emptied first: what a run reads must not lie there.
+void refuse_files_inside(const fs::path& directory, const VerifyOptions& options) {
+  std::vector<std::string> files = options.reference64;
+  files.insert(files.end(), {options.reference, options.tokens});
+  for (const std::string& file : files) {
+    std::error_code ignored;  // what is not there is elsewhere
+    if (!file.empty() && fs::equivalent(fs::absolute(file).parent_path(), directory, ignored)) {
+      throw Error(ErrorCode::usage,
+                  fmt::format("{}: lies in the folder that this run writes; name another with --out", file));
+    }
+  }
+}
+
 }  // namespace
 
 int verify_command(const VerifyOptions& options, std::ostream& out) {
@@ -216,8 +233,10 @@ int verify_command(const VerifyOptions& options, std::ostream& out) {
   const fs::path directory = options.out.empty()
                                  ? fs::path(fmt::format("kalibri-report-{}", checkpoint_name(options.directory)))
                                  : fs::path(options.out);
+  refuse_files_inside(directory, options);
+  Verification verification(options, directory, checkpoint, model);  // refuses before an old report is removed
   const DirectoryLock lock = open_report_directory(directory);
-  const json report = Verification(options, directory, checkpoint, model).run();
+  const json report = verification.run();
   write_report(directory, report);
   if (options.json) {
     out << report.dump(1) << '\n';

@@ -36,6 +36,17 @@ struct Tensor {
   throw std::logic_error("dump writer: " + where + ": " + what);
 }
 
+/// An earlier dump may be replaced, and an empty file; what else is called so is somebody's work.
+void refuse_foreign(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored) || std::filesystem::file_size(path, ignored) == 0) return;
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(access.id(), false, true);
+  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), H5Fclose);
+  if (file.valid() && hdf5::read_text(file.id(), "format", path.string()) == "kalibri-dump") return;
+  throw Error(path.string() + ": exists and is no dump: it is not overwritten; give the dump another name");
+}
+
 bool is_path(std::string_view path) {
   while (true) {
     const std::size_t end = path.find('/');
@@ -213,8 +224,10 @@ void Writer::Impl::write_rows(const std::string& path_in_prompt, std::int64_t n_
   if (n_elements > 0) write_hyperslab(path, tensor, first, n_rows, data);
 }
 
-Writer::Writer(const std::filesystem::path& path, const Header& header) : impl_(std::make_unique<Impl>(path)) {
+Writer::Writer(const std::filesystem::path& path, const Header& header) {
   hdf5::start();
+  refuse_foreign(path);
+  impl_ = std::make_unique<Impl>(path);
   impl_->create();
   impl_->write_header(header);
 }

@@ -32,7 +32,8 @@ struct Header {
 
 class Writer {
  public:
-  /// Creates PATH.partial. One that a killed run left is replaced; one that a run is still writing is an Error.
+  /// Creates PATH.partial. One that a killed run left is replaced; one that a run is still writing is an Error, and so
+  /// is a PATH that holds anything but a dump.
   Writer(const std::filesystem::path& path, const Header& header);
   /// Without finish() the temporary file is removed.
   ~Writer();

@@ -18,7 +18,7 @@ const json kGood = json::parse(R"({
   "head_dim": 4, "hidden_act": "silu", "max_position_embeddings": 32, "rms_norm_eps": 1e-06, "vocab_size": 10,
   "rope_theta": 10000.0, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 3,
   "shared_expert_intermediate_size": 5, "norm_topk_prob": false, "attention_bias": false, "tie_word_embeddings": false,
-  "use_sliding_window": true, "sliding_window": 7, "layer_types": ["sliding_attention", "full_attention"],
+  "head_dtype": "float32", "use_sliding_window": true, "sliding_window": 7, "layer_types": ["sliding_attention", "full_attention"],
   "rope_scaling": null, "something_unknown": {"a": [1]}})");
 
 Kolibri1Config read(const json& config) {
@@ -70,6 +70,7 @@ TEST_CASE("a missing key is refused, none has a default") {
                           "norm_topk_prob",
                           "attention_bias",
                           "tie_word_embeddings",
+                          "head_dtype",
                           "use_sliding_window",
                           "sliding_window",
                           "layer_types"}) {
@@ -88,11 +89,14 @@ TEST_CASE("what is not implemented is refused, not ignored") {
   CHECK_THAT(complaint("use_sliding_window", false), ContainsSubstring("'use_sliding_window' is false"));
   CHECK_THAT(complaint("rope_scaling", {{"factor", 4}}), ContainsSubstring("'rope_scaling'"));
   CHECK_THAT(complaint("rope_parameters", {{"rope_type", "yarn"}}), ContainsSubstring("'rope_type' is \"yarn\""));
-  const json fp8{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  const json fp8{{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
   CHECK(complaint("quantization_config", fp8) == "");
   json other = fp8;
   other["weight_block_size"] = {64, 128};
   CHECK_THAT(complaint("quantization_config", other), ContainsSubstring("'weight_block_size' is [64,128]"));
+  other = fp8;
+  other["activation_scheme"] = "static";
+  CHECK_THAT(complaint("quantization_config", other), ContainsSubstring("'activation_scheme' is \"static\""));
   other = fp8;
   other["quant_method"] = "awq";
   CHECK_THAT(complaint("quantization_config", other), ContainsSubstring("'quant_method' is \"awq\""));

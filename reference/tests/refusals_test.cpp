@@ -91,7 +91,8 @@ TEST_CASE("prompts and options that cannot be run are refused") {
   check_refused(good, kTokens, {"--dtype", "f16"}, "--dtype");
   check_refused(good, kTokens, {"--mode", "decode"}, "--mode");
   check_refused(good, kTokens, {"--mode", "teacher-forced"}, "--inputs");
-  check_refused(good, kTokens, {"--threads", "0"}, "--threads");
+  check_refused(good, kTokens, {"--threads", "-1"}, "--threads");
+  check_refused(good, {{"red\x1b[31m", {1}}}, {}, "\\u001b[31m\": a name is not empty");
   check_refused(good, kTokens, {"--inputs", "x.h5"}, "--mode teacher-forced");
   check_refused(good, kTokens, {"--mode", "teacher-forced", "--inputs", "nowhere.h5"}, "nowhere.h5");
   check_refused(good, kTokens, {"--no-such-option"}, "no-such-option");
@@ -108,6 +109,9 @@ TEST_CASE("inputs that are not of these prompts or this model are refused") {
   check_refused(set->checkpoint, {{"hello", {1, 2, 4}}}, forced, "its tokens differ");
   check_refused(set->checkpoint, kTokens, forced, "has no layers/03/residual");
   check_refused(other->checkpoint, kTokens, forced, "embedding: shape [3, 128], expected [3, 64]");
+  const fixtures::RunResult onto_itself = run_reference(set->checkpoint, kTokens, inputs, forced);
+  CHECK(onto_itself.exit_status == 2);
+  CHECK_THAT(onto_itself.err, ContainsSubstring("is also --inputs"));
 }
 
 TEST_CASE("an output that cannot be written is refused") {

@@ -93,6 +93,9 @@ TEST_CASE("a tensor whose claims contradict the file or each other is refused") 
   CHECK_THAT(complaint(with_entry(entry("F31", {1}, {0, 4}), 4)), ContainsSubstring("x: unknown dtype"));
   CHECK_THAT(complaint(with_entry({{"shape", {1}}, {"data_offsets", {0, 4}}}, 4)),
              ContainsSubstring("no text 'dtype'"));
+  json more = entry("F32", {1}, {0, 4});
+  more["strides"] = {1};
+  CHECK_THAT(complaint(with_entry(more, 4)), ContainsSubstring("more than dtype, shape and data_offsets"));
   CHECK_THAT(complaint(with_entry(7, 4)), ContainsSubstring("x: header entry 7"));
 }
 

@@ -158,6 +158,8 @@ TEST_CASE("What cannot be used is refused with status 2, named, and leaves no fi
       {R"({"p": [1]})", {"--positions", "last:0"}, "--positions last:0"},
       {R"({"p": [1, 2]})", {"--positions", "1-0"}, "--positions 1-0"},
       {R"({"p": [1, 2]})", {"--positions", "last:1", "--mode", "decode"}, "leave out --layers, --taps and --positions"},
+      {R"({"a\u001b[31m": [1]})", {}, "prompt 'a?[31m': a name is not empty"},
+      {R"({"a/b": [1]})", {}, "prompt 'a/b': a name is not empty"},
   };
   for (const Case& c : cases) {
     std::vector<std::string> arguments = {"dump", *set, "--tokens", token_file(scratch, c.json), "-o", out};
@@ -173,6 +175,69 @@ TEST_CASE("What cannot be used is refused with status 2, named, and leaves no fi
       kalibri_program({"dump", *set, "--tokens", token_file(scratch, kPrompts), "-o", "/nowhere/x.h5"});
   CHECK(unwritable.exit_status == 2);
   CHECK_THAT(unwritable.err, ContainsSubstring("/nowhere/x.h5"));
+}
+
+TEST_CASE("A file that is no dump is not overwritten, nor one that the run reads; an earlier dump is") {
+  const auto set = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const std::string tokens = token_file(scratch, kPrompts);
+  const std::string out = scratch.path() / "out.h5";
+  const std::vector<std::string> dump = {"dump", *set, "--tokens", tokens, "-o"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), dump.begin(), dump.end());
+    return kalibri_program(more);
+  };
+  const std::string foreign = scratch.path() / "thesis.txt";
+  fixtures::write_file(foreign, "years of work");
+  const RunResult refused = run({foreign});
+  CHECK(refused.exit_status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("thesis.txt: exists and is no dump: it is not overwritten"));
+  CHECK(fixtures::read_file(foreign) == "years of work");
+  fixtures::write_file(out, "");
+  CHECK(run({out}).exit_status == 0);
+  CHECK(run({out}).exit_status == 0);
+  const RunResult inputs = run({out, "--mode", "teacher-forced", "--inputs", out});
+  CHECK(inputs.exit_status == 2);
+  CHECK_THAT(inputs.err, ContainsSubstring("is also --inputs"));
+  CHECK_THAT(run({""}).err, ContainsSubstring("-o: empty"));
+  CHECK_THAT(run({tokens}).err, ContainsSubstring("is also --tokens"));
+}
+
+TEST_CASE("Residuals of another checkpoint are taken, and a warning says so") {
+  const auto fp8 = fixtures::find_golden("kolibri1-k1-fp8");
+  const auto bf16 = fixtures::find_golden("kolibri1-k1");
+  if (!fp8.has_value() || !bf16.has_value()) KALIBRI_SKIP("golden sets kolibri1-k1 and kolibri1-k1-fp8 are not there");
+  const TempDirectory scratch;
+  const std::string tokens = token_file(scratch, kPrompts);
+  const std::string residuals = scratch.path() / "residuals.h5";
+  const std::string out = scratch.path() / "out.h5";
+  const auto dump = [&](const std::filesystem::path& set, const std::string& file, std::vector<std::string> more) {
+    more.insert(more.begin(), {"dump", set, "--tokens", tokens, "-o", file});
+    return kalibri_program(more);
+  };
+  REQUIRE(dump(*bf16, residuals, {}).exit_status == 0);
+  const RunResult same = dump(*bf16, out, {"--mode", "teacher-forced", "--inputs", residuals});
+  CHECK(same.exit_status == 0);
+  CHECK(same.err.empty());
+  const RunResult other = dump(*fp8, out, {"--mode", "teacher-forced", "--inputs", residuals});
+  CHECK(other.exit_status == 0);
+  CHECK_THAT(other.err, ContainsSubstring("residuals.h5: made from another checkpoint (fingerprint "));
+}
+
+TEST_CASE("A folder whose config.json names no family, or an unknown one, is refused by that") {
+  const TempDirectory scratch;
+  fixtures::write_file(scratch.path() / "model.safetensors", fixtures::raw_safetensors("{}", ""));
+  const auto err = [&](const std::string& config) {
+    fixtures::write_file(scratch.path() / "config.json", config);
+    const RunResult run = kalibri_program(
+        {"dump", scratch.path(), "--tokens", token_file(scratch, kPrompts), "-o", scratch.path() / "out.h5"});
+    CHECK(run.exit_status == 2);
+    return run.err;
+  };
+  CHECK_THAT(err("{}"), ContainsSubstring("config.json: model_type: missing or no string"));
+  CHECK_THAT(err(R"({"model_type": "llama"})"),
+             ContainsSubstring("model_type: 'llama', expected kolibri1 or qwen4_exp"));
 }
 
 TEST_CASE("Usage mistakes exit with 2, help and version with 0, and each command's help has an example") {

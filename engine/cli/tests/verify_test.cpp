@@ -125,6 +125,33 @@ TEST_CASE("verify shows without being asked that the right blocks are attended t
   CHECK(n_held == 2);
 }
 
+TEST_CASE("verify refuses before it touches an earlier report, and does not read from the folder that it empties") {
+  const auto golden = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!golden.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const fixtures::TempDirectory scratch;
+  const auto out = scratch.path() / "out";
+  REQUIRE(kalibri_program({"verify", *golden, "--out", out}).exit_status == 0);
+  const std::string report = fixtures::read_file(out / "report.json");
+  const auto strange = scratch.path() / "strange";
+  std::filesystem::create_directory(strange);
+  fixtures::write_file(strange / "config.json", R"({"model_type": "llama"})");
+  fixtures::write_file(strange / "model.safetensors", fixtures::raw_safetensors("{}", ""));
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"verify", strange}, "model_type: 'llama'"},
+      {{"verify", *golden, "--layers", "4-9"}, "--layers"},
+      {{"verify", *golden, "--tokens", "/nowhere.json"}, "/nowhere.json"},
+      {{"verify", *golden, "--reference", out / "reference.h5"}, "lies in the folder that this run writes"}};
+  for (const auto& [arguments, message] : cases) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), {"--out", out});
+    const RunResult run = kalibri_program(all);
+    CHECK(run.exit_status == 2);
+    CHECK_THAT(run.err, ContainsSubstring(message));
+    CHECK(fixtures::read_file(out / "report.json") == report);
+    CHECK(std::filesystem::exists(out / "reference.h5"));
+  }
+}
+
 TEST_CASE("verify refuses what it cannot use with status 2") {
   const auto golden = fixtures::find_golden("kolibri1-k1-fp8");
   if (!golden.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
@@ -137,6 +164,10 @@ TEST_CASE("verify refuses what it cannot use with status 2") {
       kalibri_program({"verify", *golden, "--out", out, "--reference-program", "/nowhere/program"});
   CHECK(no_reference.exit_status == 2);
   CHECK_THAT(no_reference.err, ContainsSubstring("/nowhere/program"));
+  const RunResult silent = kalibri_program({"verify", *golden, "--out", out, "--reference-program", "/bin/true"});
+  CHECK(silent.exit_status == 2);
+  CHECK_THAT(silent.err, ContainsSubstring("/bin/true: ended without an error, but wrote no"));
+  CHECK_THAT(kalibri_program({"verify", *golden, "--out", ""}).err, ContainsSubstring("is empty"));
   const RunResult floors_alone = kalibri_program({"verify", *golden, "--out", out, "--reference64", "x.h5"});
   CHECK(floors_alone.exit_status == 2);
   CHECK_THAT(floors_alone.err, ContainsSubstring("--reference64 goes with --reference"));
