@@ -1,6 +1,7 @@
 // The scripts a person runs, and what must not be committed.
 #include <unistd.h>
 
+#include <regex>
 #include <sstream>
 
 #include "ci/tests/include_rules.hpp"
@@ -102,6 +103,38 @@ TEST_CASE("nothing in the project names a path of one machine") {
     CHECK(machine_paths(fixtures::read_file(file), kSource) == std::vector<std::string>{});
   }
   CHECK(n_files > 150);
+}
+
+/// Names of the cases in a test's source whose letters ctest or Catch2 read as a separator, a tag or an option: such a
+/// case cannot be run by its name, and fails only there.
+std::vector<std::string> names_that_cannot_be_run(const std::string& source) {
+  static const std::regex kCase(R"re(TEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+))re");
+  static const std::regex kSeams(R"re("\s*")re");
+  std::vector<std::string> found;
+  for (std::sregex_iterator at(source.begin(), source.end(), kCase), end; at != end; ++at) {
+    std::string name = std::regex_replace((*at)[1].str(), kSeams, "");
+    name = name.substr(1, name.rfind('"') - 1);
+    if (name.empty() || name.front() == '-' || name.find_first_of(";[]\\") != std::string::npos) found.push_back(name);
+  }
+  return found;
+}
+
+TEST_CASE("every test case has a name by which it can be run") {
+  int n_files = 0;
+  for (const char* folder : {"ci", "engine", "fixtures", "oracle", "reference", "reports"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kSource / folder)) {
+      if (entry.path().extension() != ".cpp" || entry.path().parent_path().filename() != "tests") continue;
+      ++n_files;
+      CAPTURE(entry.path());
+      CHECK(names_that_cannot_be_run(fixtures::read_file(entry.path())) == std::vector<std::string>{});
+    }
+  }
+  CHECK(n_files > 50);
+  const std::string start = std::string("TEST_") + "CASE(";
+  CHECK(names_that_cannot_be_run(start + "\"a name, of two parts: --good\") {\n") == std::vector<std::string>{});
+  CHECK(names_that_cannot_be_run(start + "\n    \"one half\"\n    \" of it; another\") {") ==
+        std::vector<std::string>{"one half of it; another"});
+  CHECK(names_that_cannot_be_run(start + "\"--help\") {}" + start + "\"[tag]\") {}").size() == 2);
 }
 
 TEST_CASE("a path of one machine is seen, and a path like it is not") {

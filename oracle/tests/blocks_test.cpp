@@ -170,7 +170,7 @@ TEST_CASE("Nothing excuses a row that is no selection, also where there was no c
   CHECK(change(12, 2, 1e6) == Status::fell_short);
 }
 
-TEST_CASE("Without a query that had a choice nothing is proved: mistrusted; a difference falls short even so") {
+TEST_CASE("Without a query that had a choice nothing is proved: mistrusted, and a difference falls short even so") {
   const auto shorten = [](Sides& sides) {
     for (synthetic::Dump* dump : {&sides.reference, &sides.f64, &sides.candidate})
       dump->prompts.erase(dump->prompts.begin());
@@ -235,7 +235,7 @@ TEST_CASE("In a chained run what comes after other blocks is counted, not judged
 }
 
 TEST_CASE(
-    "Floors leave out tokens whose blocks differ between fp32 and fp64; a difference beyond a tie is mistrusted") {
+    "Floors leave out tokens whose blocks differ between fp32 and fp64, and a difference beyond a tie is mistrusted") {
   for (const bool is_tie : {true, false}) {
     Sides sides;
     sides.exchange(12, 1, is_tie ? 0 : 1);

@@ -177,7 +177,7 @@ TEST_CASE("What cannot be used is refused with status 2, named, and leaves no fi
   CHECK_THAT(unwritable.err, ContainsSubstring("/nowhere/x.h5"));
 }
 
-TEST_CASE("A file that is no dump is not overwritten, nor one that the run reads; an earlier dump is") {
+TEST_CASE("A file that is no dump is not overwritten, nor one that the run reads, but an earlier dump is") {
   const auto set = fixtures::find_golden("kolibri1-k1-fp8");
   if (!set.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
   const TempDirectory scratch;
