@@ -54,9 +54,10 @@ const AddedTokenFinder::Entry* AddedTokenFinder::longest_at(std::string_view tex
     const auto next_byte = [&](const Entry& entry) {
       return n_equal < entry.token.content.size() ? static_cast<unsigned char>(entry.token.content[n_equal]) : -1;
     };
-    const auto equal =
-        std::ranges::equal_range(entries, static_cast<unsigned char>(text[pos + n_equal]), {}, next_byte);
-    entries = std::span<const Entry>(equal.begin(), equal.end());
+    const int byte = static_cast<unsigned char>(text[pos + n_equal]);
+    const auto begin = std::ranges::lower_bound(entries, byte, {}, next_byte);
+    const auto end = std::ranges::upper_bound(entries, byte, {}, next_byte);
+    entries = std::span<const Entry>(begin, end);
   }
   return longest;
 }

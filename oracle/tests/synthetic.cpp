@@ -137,7 +137,7 @@ Dump noisy(const Dump& dump, const std::string& producer, std::uint64_t seed) {
       const double size = std::abs(*std::max_element(dataset.values.begin(), dataset.values.end(),
                                                      [](double a, double b) { return std::abs(a) < std::abs(b); }));
       for (double& value : dataset.values) {
-        if (value != -1) value = static_cast<float>(value + 1e-7 * size * uniform(seed));
+        if (value != -1) value = static_cast<double>(static_cast<float>(value + 1e-7 * size * uniform(seed)));
       }
     }
   }

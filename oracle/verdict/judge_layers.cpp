@@ -41,7 +41,9 @@ double nearness(const JudgedTensor& judged) {
 }
 
 void judge_layer_tensors(JudgedLayer& layer, const Floor* floor, RunMode mode) {
-  for (const auto& [name, tensor] : layer.layer->tensors) {
+  for (const auto& named : layer.layer->tensors) {  // clang 14 lets no lambda name a structured binding
+    const std::string& name = named.first;
+    const auto& tensor = named.second;
     const TensorFloor* entry = floor == nullptr ? nullptr : floor->find(layer.layer->layer, name);
     const std::vector<bool> left_out = layer.ties.left_out(name, layer.prompt->n_tokens);
     const auto add = [&](const char* measure, const std::vector<double>& rows, std::optional<double> level) {

@@ -76,7 +76,8 @@ int run() {
     const Tokenizer tokenizer = load();
     std::printf("%s: %d ids, %.1f MB, read in %.2f s\n", with_nfc ? "Qwen 3.8 (NFC)" : "Kolibri 1", tokenizer.n_ids(),
                 static_cast<double>(file.size()) / 1e6, median_seconds(load));
-    for (const auto& [name, text] : cases) {
+    for (const auto& [name, case_text] : cases) {
+      const std::string& text = case_text;  // clang 14 lets no lambda name a binding
       std::vector<std::int32_t> ids;
       const double seconds = median_seconds([&] { ids = tokenizer.encode(text); });
       const std::string valid = to_utf8(text);

@@ -35,7 +35,7 @@ bool is_thinking_off(const Conversation& conversation) {
 
 std::string_view effort_sentence(const Conversation& conversation) {
   if (is_thinking_off(conversation)) return kEffortNone;
-  const std::string_view effort = conversation.reasoning_effort ? *conversation.reasoning_effort : "high";
+  const std::string effort = conversation.reasoning_effort.value_or("high");
   if (effort == "minimal" || effort == "low") return kEffortLow;
   return effort == "medium" ? kEffortMedium : kEffortHigh;
 }
