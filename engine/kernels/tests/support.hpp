@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -64,7 +65,7 @@ class Guarded {
     data_ = reinterpret_cast<T*>(base_ + size_ - used);
   }
   Guarded(std::span<const T> values, std::int64_t gap) : Guarded(static_cast<std::int64_t>(values.size()), gap) {
-    std::memcpy(data_, values.data(), values.size_bytes());
+    std::ranges::copy(values, data_);
   }
   ~Guarded() { munmap(base_, size_ + kPage); }
   Guarded(const Guarded&) = delete;

@@ -196,7 +196,6 @@ TEST_CASE("qwen4_exp: each part of the state matters, so that a snapshot which f
        [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->block_keys, 0.0F); }},
       {"index keys of the open block",
        [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->open_block, 0.0F); }},
-      {"position of rotation", [&](State& s, const State&) { s[sparse].position -= 4; }},
   };
   for (const auto& [name, spoil] : parts) {
     INFO(name);
