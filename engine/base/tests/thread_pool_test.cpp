@@ -37,7 +37,9 @@ TEST_CASE("every index runs exactly once, for any number of threads and indices"
 
 TEST_CASE("a negative number of indices is none") {
   ThreadPool pool(2);
-  pool.parallel_for(-1, [](std::int64_t, int) { throw std::logic_error("ran"); });
+  int n_run = 0;
+  pool.parallel_for(-1, [&](std::int64_t, int) { ++n_run; });
+  CHECK(n_run == 0);
 }
 
 TEST_CASE("every thread works when there is work for each") {

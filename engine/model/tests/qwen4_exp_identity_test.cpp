@@ -158,6 +158,10 @@ TEST_CASE("qwen4_exp: each part of the state matters, so that a snapshot which f
   /// The residual after the tokens from kBefore on, after `spoil` has put something of the start into the state.
   const auto run = [&](const Spoil& spoil) {
     model::Qwen4ExpSequence sequence(weights, workers, static_cast<std::int64_t>(ids.size()));
+    // All of them, so that a spoilt position still finds one for each block.
+    std::vector<model::AxisPositions> positions;
+    for (std::int64_t pos = 0; pos < std::ssize(ids); ++pos) positions.push_back({pos, pos, pos});
+    sequence.set_positions(std::move(positions), 0);
     const State start = sequence.state();
     std::vector<float> residual(ids.size() * static_cast<std::size_t>(c.residual_size()));
     const auto forward = [&](std::span<const std::int32_t> part) {
@@ -196,6 +200,7 @@ TEST_CASE("qwen4_exp: each part of the state matters, so that a snapshot which f
        [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->block_keys, 0.0F); }},
       {"index keys of the open block",
        [&](State& s, const State&) { std::ranges::fill(s[sparse].sparse_attention->open_block, 0.0F); }},
+      {"position of rotation", [&](State& s, const State&) { s[sparse].position -= 4; }},
   };
   for (const auto& [name, spoil] : parts) {
     INFO(name);
