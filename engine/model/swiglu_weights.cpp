@@ -1,6 +1,7 @@
 #include "engine/model/swiglu_weights.hpp"
 
 #include "engine/base/mapped_file.hpp"
+#include "engine/kernels/codec.hpp"
 
 namespace kalibri::model {
 
@@ -13,11 +14,7 @@ runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, con
 
 void forget_swiglu(const runtime::ExpertWeights& expert) {
   for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) {
-    const std::int64_t element_bytes = matrix.format == kernels::Format::f32    ? 4
-                                       : matrix.format == kernels::Format::bf16 ? 2
-                                                                                : 1;
-    forget_pages({static_cast<const std::byte*>(matrix.data),
-                  static_cast<std::size_t>(matrix.n_rows * matrix.n_cols * element_bytes)});
+    forget_pages({static_cast<const std::byte*>(matrix.data), static_cast<std::size_t>(kernels::stored_bytes(matrix))});
   }
 }
 

@@ -1,6 +1,5 @@
 #include "engine/runtime/expanded_experts.hpp"
 
-#include "engine/base/check.hpp"
 #include "engine/kernels/codec.hpp"
 
 namespace kalibri::runtime {
@@ -35,16 +34,9 @@ ExpertWeights ExpandedExperts::acquire(std::int64_t layer, std::int64_t expert, 
   {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Entry>& slot = entries_[{layer, expert}];
-    if (slot == nullptr) {
-      slot = std::make_unique<Entry>();
-      slot->n_bytes = n_values * static_cast<std::int64_t>(sizeof(float));
-      n_bytes_ += slot->n_bytes;
-    } else if (slot->n_users == 0) {
-      idle_.erase(slot->place);
-    }
+    if (slot == nullptr) slot = std::make_unique<Entry>();
     entry = slot.get();
-    ++entry->n_users;
-    evict_beyond_limit();
+    erase(usage_.acquire({layer, expert}, n_values * static_cast<std::int64_t>(sizeof(float))));
   }
   std::call_once(entry->made, [&] {
     entry->values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n_values));
@@ -59,35 +51,22 @@ ExpertWeights ExpandedExperts::acquire(std::int64_t layer, std::int64_t expert, 
 
 void ExpandedExperts::release(std::int64_t layer, std::int64_t expert) {
   const std::lock_guard lock(mutex_);
-  const auto found = entries_.find({layer, expert});
-  if (found == entries_.end()) return;  // f32 in place
-  Entry& entry = *found->second;
-  KALIBRI_CHECK(entry.n_users > 0, "an expert is released as often as it was acquired");
-  if (--entry.n_users == 0) entry.place = idle_.insert(idle_.end(), found->first);
-  evict_beyond_limit();
+  erase(usage_.release({layer, expert}));
 }
 
 void ExpandedExperts::leave_layer(std::int64_t layer) {
   const std::lock_guard lock(mutex_);
-  for (auto entry = entries_.lower_bound({layer, 0}); entry != entries_.end() && entry->first.first == layer;) {
-    n_bytes_ -= entry->second->n_bytes;
-    if (entry->second->n_users == 0) idle_.erase(entry->second->place);
-    entry = entries_.erase(entry);
-  }
+  usage_.leave_layer(layer);
+  entries_.erase(entries_.lower_bound({layer, 0}), entries_.lower_bound({layer + 1, 0}));
 }
 
 std::int64_t ExpandedExperts::n_bytes() const {
   const std::lock_guard lock(mutex_);
-  return n_bytes_;
+  return usage_.n_bytes();
 }
 
-void ExpandedExperts::evict_beyond_limit() {
-  while (n_bytes_ > max_bytes_ && !idle_.empty()) {
-    const auto entry = entries_.find(idle_.front());
-    n_bytes_ -= entry->second->n_bytes;
-    entries_.erase(entry);
-    idle_.pop_front();
-  }
+void ExpandedExperts::erase(const std::vector<ExpertUsage::Key>& gone) {
+  for (const ExpertUsage::Key& key : gone) entries_.erase(key);
 }
 
 }  // namespace kalibri::runtime

@@ -2,12 +2,27 @@
 
 #include <utility>
 
+#include "engine/kernels/codec.hpp"
+
 namespace kalibri::runtime {
+
+namespace {
+
+/// Scales are small beside it.
+std::int64_t n_bytes(const ExpertWeights& stored) {
+  return kernels::stored_bytes(stored.gate) + kernels::stored_bytes(stored.up) + kernels::stored_bytes(stored.down);
+}
+
+}  // namespace
 
 ResidentExperts::ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, WeightForms& forms,
                                  std::function<void(std::int64_t layer, std::int64_t expert)> check,
-                                 std::function<void(const ExpertWeights&)> forget)
-    : stored_(std::move(stored)), forms_(forms), check_(std::move(check)), forget_(std::move(forget)) {
+                                 std::function<void(const ExpertWeights&)> forget, std::int64_t max_mapped_bytes)
+    : stored_(std::move(stored)),
+      forms_(forms),
+      mapped_(max_mapped_bytes),
+      check_(std::move(check)),
+      forget_(std::move(forget)) {
   for (const auto& layer : stored_) {
     checked_.emplace_back();
     for (std::size_t expert = 0; expert < layer.size(); ++expert) {
@@ -21,20 +36,39 @@ ExpertWeights ResidentExperts::acquire(std::int64_t layer, std::int64_t expert) 
   const auto e = static_cast<std::size_t>(expert);
   std::call_once(*checked_[l][e], check_, layer, expert);
   const ExpertWeights& stored = stored_[l][e];
-  if (!forms_.expands()) return stored;
+  if (!forms_.expands()) {
+    const std::lock_guard lock(mapped_mutex_);
+    forget_all(mapped_.acquire({layer, expert}, n_bytes(stored)));
+    return stored;
+  }
   const ExpertWeights expanded = expanded_.acquire(layer, expert, stored);
   if (expanded.gate.data != stored.gate.data) forget_(stored);
   return expanded;
 }
 
 void ResidentExperts::release(std::int64_t layer, std::int64_t expert) {
-  if (forms_.expands()) expanded_.release(layer, expert);
+  if (forms_.expands()) {
+    expanded_.release(layer, expert);
+  } else {
+    const std::lock_guard lock(mapped_mutex_);
+    forget_all(mapped_.release({layer, expert}));
+  }
 }
 
 void ResidentExperts::leave_layer(std::int64_t layer) {
   forms_.leave_layer(layer);
   expanded_.leave_layer(layer);
+  {
+    const std::lock_guard lock(mapped_mutex_);
+    mapped_.leave_layer(layer);
+  }
   for (const ExpertWeights& expert : stored_[static_cast<std::size_t>(layer)]) forget_(expert);
+}
+
+void ResidentExperts::forget_all(const std::vector<ExpertUsage::Key>& experts) const {
+  for (const auto& [layer, expert] : experts) {
+    forget_(stored_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)]);
+  }
 }
 
 }  // namespace kalibri::runtime

@@ -124,6 +124,33 @@ TEST_CASE("Expanded experts in use are kept, idle ones go beyond the limit, the 
   CHECK(experts.n_bytes() == kBytes);
 }
 
+TEST_CASE("Of experts used where they lie, the longest idle are let go beyond the limit, and none in use") {
+  std::vector<SmallFp8> stored(3);
+  std::vector<runtime::ExpertWeights> experts;
+  for (const SmallFp8& matrix : stored) experts.push_back({matrix.view(), matrix.view(), matrix.view()});
+  runtime::WeightForms forms(Precision::parse("native"));
+  std::vector<const void*> gone;
+  constexpr std::int64_t kBytes = 3 * 130 * 132;  // of one expert
+  runtime::ResidentExperts store(
+      {experts}, forms, [](std::int64_t, std::int64_t) {},
+      [&](const runtime::ExpertWeights& expert) { gone.push_back(expert.gate.data); }, 2 * kBytes);
+  for (std::int64_t expert = 0; expert < 3; ++expert) store.acquire(0, expert);
+  CHECK(gone.empty());  // all three are in use
+  store.release(0, 1);
+  CHECK(gone == std::vector<const void*>{stored[1].codes.data()});
+  store.release(0, 2);
+  store.release(0, 0);
+  CHECK(gone.size() == 1);  // two are within the limit
+  store.acquire(0, 2);
+  store.release(0, 2);
+  store.acquire(0, 1);
+  CHECK(gone == std::vector<const void*>{stored[1].codes.data(), stored[0].codes.data()});
+  store.release(0, 1);
+  gone.clear();
+  store.leave_layer(0);
+  CHECK(gone.size() == 3);  // the layer's, whether they were used or not
+}
+
 TEST_CASE("An expert's codes are checked once, before its first use") {
   const SmallFp8 stored;
   runtime::WeightForms forms(Precision::parse("native"));
