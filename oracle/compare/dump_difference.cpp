@@ -104,7 +104,8 @@ class Comparison {
     LayerDifference difference{layer,
                                {},
                                compare_routing(reference_, candidate_, prompt, layer),
-                               compare_selection(reference_, candidate_, prompt, layer)};
+                               compare_selection(reference_, candidate_, prompt, layer),
+                               compare_ngram_rows(reference_, candidate_, prompt, layer)};
     for (const dump::TensorName& entry : dump::kLayerTensors) {
       const std::string name(entry.name);
       if (!both_have(prompt, dump::layer_path(layer, name), name, fmt::format(", layer {}", layer)) || !entry.floating)

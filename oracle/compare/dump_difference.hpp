@@ -11,6 +11,7 @@
 
 #include "oracle/compare/finding.hpp"
 #include "oracle/compare/logits_difference.hpp"
+#include "oracle/compare/ngram_rows.hpp"
 #include "oracle/compare/routing.hpp"
 #include "oracle/compare/selection.hpp"
 
@@ -24,6 +25,7 @@ struct LayerDifference {
   std::map<std::string, TensorDifference> tensors;  // floating ones by name; expert_weights paired by id
   std::optional<Routing> routing;
   std::optional<Selection> selection;
+  std::optional<NgramRows> ngram_rows;
 };
 
 struct PromptDifference {

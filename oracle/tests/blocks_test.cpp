@@ -247,3 +247,29 @@ TEST_CASE(
     CHECK(sides.floor.findings.back().status == (is_tie ? Status::held : Status::mistrusted));
   }
 }
+
+TEST_CASE("One other row of the n-gram table falls short, and dumps without any have no such finding") {
+  Sides sides;
+  sides.judge();
+  const auto finding = [&] {
+    return ngram_rows_finding("check", judge_layers(sides.difference, &sides.floor, RunMode::teacher_forced));
+  };
+  CHECK_FALSE(finding());
+  const std::string path = layer_path(1, "ngram_rows");
+  for (synthetic::Dump* dump : {&sides.reference, &sides.f64, &sides.candidate}) {
+    for (synthetic::PromptData& prompt : dump->prompts) {
+      const std::size_t n_values = 4 * prompt.tokens.size();
+      prompt.datasets[path] = {{4}, std::vector<double>(n_values, 3e6), false};
+    }
+  }
+  sides.judge();
+  REQUIRE(finding());
+  CHECK(finding()->status == Status::held);
+  sides.candidate.prompt("long").at(path, 9, 2) += 1;
+  sides.candidate.prompt("long").at(path, 9, 3) += 1;
+  sides.judge();
+  CHECK(finding()->status == Status::fell_short);
+  CHECK(finding()->value == 1);
+  CHECK(finding()->where.position == 9);
+  CHECK_THAT(finding()->text, ContainsSubstring("1 of 22 tokens"));
+}

@@ -38,6 +38,7 @@ json compare_run(const DumpDifference& difference, const Floor* floor, RunMode m
   append(findings, tensor_findings(difference.check, tensors));
   findings.push_back(experts_finding(difference.check, layers));
   findings.push_back(blocks_finding(difference.check, layers));
+  if (std::optional<Finding> rows = ngram_rows_finding(difference.check, layers)) findings.push_back(std::move(*rows));
   Judged logits = judge_logits(difference, floor, mode);
   append(findings, logits.findings);
   return {{"mode", difference.check}, {"rows", layer_rows(layers)}, {"logits", std::move(logits.rows)}};

@@ -97,6 +97,29 @@ Finding blocks_finding(const std::string& check, const std::vector<JudgedLayer>&
   return finding;
 }
 
+std::optional<Finding> ngram_rows_finding(const std::string& check, const std::vector<JudgedLayer>& layers) {
+  std::int64_t n = 0, n_differing = 0;
+  Where first;
+  for (const JudgedLayer& layer : layers) {
+    if (!layer.layer->ngram_rows) continue;
+    const NgramRows& rows = *layer.layer->ngram_rows;
+    if (n_differing == 0 && rows.n_differing > 0)
+      first = {layer.layer->layer, layer.prompt->prompt, rows.first_position, {}, "ngram_rows"};
+    n += rows.n_tokens;
+    n_differing += rows.n_differing;
+  }
+  if (n == 0) return std::nullopt;
+  const Status status = n_differing == 0 ? Status::held : Status::fell_short;
+  return Finding{check + "/ngram-rows",
+                 check,
+                 status,
+                 static_cast<double>(n_differing),
+                 0,
+                 {},
+                 first,
+                 fmt::format("{} of {} tokens looked up other rows of the n-gram table", n_differing, n)};
+}
+
 nlohmann::json blocks_row(const JudgedLayer& judged) {
   const Selection& selection = *judged.layer->selection;
   const ChoiceTies& ties = judged.ties.blocks;
