@@ -13,14 +13,15 @@ namespace kalibri::reference {
 struct Prompt {
   std::string name;
   std::vector<std::int32_t> tokens;
+  std::string text_sha256;     // of its text; empty when it came as ids alone
   std::int64_t first_row = 0;  // of the run's tensors
 
   [[nodiscard]] std::int64_t n_rows() const { return static_cast<std::int64_t>(tokens.size()); }
   [[nodiscard]] std::int64_t end_row() const { return first_row + n_rows(); }
 };
 
-/// Reads {"name": [ids…], …}. Throws Error naming the file and the prompt: no prompts, a name that the dump cannot
-/// hold, no tokens, more than `max_tokens`, an id outside [0, vocab_size).
+/// Reads {"name": [ids…] or {"tokens": [ids…], "text_sha256": "…"}, …}. Throws Error naming the file and the prompt: no
+/// prompts, a name that the dump cannot hold, no tokens, more than `max_tokens`, an id outside [0, vocab_size).
 std::vector<Prompt> read_prompts(const std::filesystem::path& path, std::int64_t vocab_size, std::int64_t max_tokens);
 
 /// All rows of a run.

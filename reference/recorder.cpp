@@ -17,7 +17,7 @@ std::span<const T> elements(const at::Tensor& contiguous) {
 
 Recorder::Recorder(dump::Writer& writer, std::span<const Prompt> prompts, std::vector<std::string_view> taps)
     : writer_(writer), prompts_(prompts), taps_(std::move(taps)) {
-  for (const Prompt& prompt : prompts_) writer_.begin_prompt(prompt.name, prompt.tokens, /*text_sha256=*/"");
+  for (const Prompt& prompt : prompts_) writer_.begin_prompt(prompt.name, prompt.tokens, prompt.text_sha256);
 }
 
 void Recorder::write(const std::string& path, std::int64_t first_row, const at::Tensor& rows) {

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
 
-#include "engine/base/check.hpp"
+#include "engine/base/sha256.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
 
 namespace kalibri::checkpoint {
@@ -15,28 +13,6 @@ namespace {
 constexpr std::uint64_t kBlockBytes = 65536;
 constexpr std::uint64_t kBlocks = 1024;
 constexpr std::uint64_t kReadBytes = 1 << 20;
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
-    KALIBRI_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1,
-                  "SHA-256 cannot be started");
-  }
-  void add(const void* data, std::size_t n_bytes) {
-    KALIBRI_CHECK(EVP_DigestUpdate(context_.get(), data, n_bytes) == 1, "SHA-256 failed");
-  }
-  std::string hex() {
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned n_bytes = 0;
-    KALIBRI_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), &n_bytes) == 1, "SHA-256 failed");
-    std::string text;
-    for (unsigned i = 0; i < n_bytes; ++i) text += fmt::format("{:02x}", digest[i]);
-    return text;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
 
 void add_range(Sha256& sha, const SafetensorsFile& shard, std::uint64_t offset, std::uint64_t n_bytes) {
   std::vector<std::byte> buffer(std::min(n_bytes, kReadBytes));

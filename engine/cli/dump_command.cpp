@@ -11,6 +11,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/cli/dump_run.hpp"
+#include "engine/cli/text_prompts.hpp"
 
 namespace kalibri::cli {
 
@@ -19,10 +20,11 @@ namespace {
 /// The file that a run writes is not one that it reads.
 void check_out(const DumpOptions& options) {
   if (options.out.empty()) throw Error(ErrorCode::usage, "-o: empty; name the file to write");
-  const std::pair<const char*, const std::string&> read[] = {{"--inputs", options.inputs},
-                                                             {"--selection", options.selection},
-                                                             {"--experts", options.experts},
-                                                             {"--tokens", options.tokens}};
+  std::vector<std::pair<const char*, std::string>> read = {{"--inputs", options.inputs},
+                                                           {"--selection", options.selection},
+                                                           {"--experts", options.experts},
+                                                           {"--tokens", options.tokens}};
+  for (const std::string& file : options.prompts) read.emplace_back("--prompts", file);
   for (const auto& [name, file] : read) {
     std::error_code ignored;  // what is not there is another file
     if (!file.empty() && std::filesystem::equivalent(file, options.out, ignored)) {
@@ -64,13 +66,13 @@ DumpRequest make_request(const DumpOptions& options) {
 
 std::string options_json(const DumpOptions& o) {
   nlohmann::ordered_json json = {{"command", "dump"},        {"directory", o.directory}, {"tokens", o.tokens},
-                                 {"mode", o.mode},           {"inputs", o.inputs},       {"selection", o.selection},
-                                 {"experts", o.experts},     {"layers", o.layers},       {"taps", o.taps},
-                                 {"precision", o.precision}, {"chunk", o.chunk},         {"positions", o.positions},
-                                 {"threads", o.n_threads}};
+                                 {"prompts", o.prompts},     {"mode", o.mode},           {"inputs", o.inputs},
+                                 {"selection", o.selection}, {"experts", o.experts},     {"layers", o.layers},
+                                 {"taps", o.taps},           {"precision", o.precision}, {"chunk", o.chunk},
+                                 {"positions", o.positions}, {"threads", o.n_threads}};
   if (o.n_prefill.has_value()) json["prefill"] = *o.n_prefill;
   if (o.n_decode.has_value()) json["decode"] = *o.n_decode;
-  return json.dump();
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may hold any bytes
 }
 
 }  // namespace
@@ -99,10 +101,17 @@ int dump_command(const DumpOptions& options, std::ostream& out, std::ostream& wa
   DumpRequest request = make_request(options);
   request.options_json = options_json(options);
   request.warnings = &warnings;
-  const std::vector<Prompt> prompts = read_token_file(options.tokens);
+  if (options.tokens.empty() == options.prompts.empty()) {
+    throw Error(ErrorCode::usage, "dump: expected either --tokens FILE.json or --prompts FILE.txt...");
+  }
+  std::vector<Prompt> prompts;
+  if (!options.tokens.empty()) prompts = read_token_file(options.tokens);
   const auto precision = runtime::Precision::parse(options.precision);
   const auto checkpoint = checkpoint::Checkpoint::open(options.directory);
   const model::Model model(checkpoint, precision);
+  if (!options.prompts.empty()) {
+    prompts = read_text_prompts(options.prompts, options.directory, model.info(), &warnings);
+  }
   ThreadPool pool(thread_count(options.n_threads));
   run_dump(checkpoint, model, pool, prompts, request, options.out);
   out << options.out << '\n';

@@ -11,8 +11,9 @@ namespace kalibri::cli {
 
 struct DumpOptions {
   std::string directory;
-  std::string tokens;  // FILE.json
-  std::string out;     // OUT.h5
+  std::string tokens;                // FILE.json
+  std::vector<std::string> prompts;  // or text files
+  std::string out;                   // OUT.h5
   std::string mode = "chained";
   std::string inputs;     // REF.h5, for teacher-forced
   std::string selection;  // REF.h5 whose selected blocks are taken

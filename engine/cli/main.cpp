@@ -10,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "engine/base/error.hpp"
 #include "engine/cli/compare.hpp"
@@ -47,12 +48,23 @@ CLI::App& add_command(CLI::App& app, const std::string& name, const std::string&
   return *command;
 }
 
+/// Prompts, as ids or as text.
+void add_prompt_options(CLI::App& command, std::string& tokens, std::vector<std::string>& prompts,
+                        const std::string& otherwise) {
+  CLI::Option* ids = command.add_option("--tokens", tokens, "Prompts as ids: JSON, {\"name\": [ids...], ...}");
+  command
+      .add_option(
+          "--prompts", prompts,
+          "Prompts as UTF-8 text files, raw, by the checkpoint's tokenizer.json (not with --tokens)" + otherwise)
+      ->excludes(ids);
+}
+
 void add_dump(CLI::App& app, Command& chosen) {
   const auto options = std::make_shared<kalibri::cli::DumpOptions>();
   CLI::App& command = add_command(app, "dump", "Run the engine over prompts and write what it computed (HDF5)",
                                   "kalibri dump CHECKPOINT --tokens prompts.json -o engine.h5");
   command.add_option("DIR", options->directory, "Checkpoint directory")->required();
-  command.add_option("--tokens", options->tokens, "Prompts: JSON, {\"name\": [ids...], ...}")->required();
+  add_prompt_options(command, options->tokens, options->prompts, "");
   command.add_option("-o,--out", options->out, "File to write")->required();
   command.add_option("--mode", options->mode, "Where a layer's input comes from")
       ->check(CLI::IsMember({"chained", "teacher-forced", "decode"}))
@@ -95,7 +107,9 @@ void add_verify(CLI::App& app, Command& chosen) {
   CLI::App& command = add_command(app, "verify", "Prove that the engine computes a checkpoint right: the main job",
                                   "kalibri verify CHECKPOINT --tokens prompts.json");
   command.add_option("DIR", options->directory, "Checkpoint directory")->required();
-  command.add_option("--tokens", options->tokens, "Prompts: JSON, {\"name\": [ids...], ...}; otherwise seeded ids");
+  add_prompt_options(
+      command, options->tokens, options->prompts,
+      "; without either, the program's own texts, or seeded ids for a checkpoint without tokenizer.json");
   command.add_option("-o,--out", options->out, "Folder of dumps and report (kalibri-report-NAME)")->check(kNotEmpty);
   command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
   command.add_option("--layers", options->layers, "Layers a-b, or a");
@@ -118,6 +132,7 @@ void add_verify(CLI::App& app, Command& chosen) {
     chosen = [options] {
       options->colour = ::isatty(STDOUT_FILENO) != 0;
       options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
+      options->warnings = &std::cerr;
       return kalibri::cli::verify_command(*options, std::cout);
     };
   });

@@ -42,7 +42,13 @@ std::vector<Prompt> seeded_prompts(const model::ModelInfo& info) {
 
 std::string token_file_text(const std::vector<Prompt>& prompts) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const Prompt& prompt : prompts) json[prompt.name] = prompt.tokens;
+  for (const Prompt& prompt : prompts) {
+    if (prompt.text_sha256.empty()) {
+      json[prompt.name] = prompt.tokens;
+    } else {
+      json[prompt.name] = {{"tokens", prompt.tokens}, {"text_sha256", prompt.text_sha256}};
+    }
+  }
   return json.dump() + "\n";
 }
 

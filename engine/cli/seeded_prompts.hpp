@@ -17,7 +17,7 @@ inline constexpr const char* kSeededPromptsText =
 /// for attention that chooses blocks to have a choice, and none is longer than the model has positions.
 std::vector<Prompt> seeded_prompts(const model::ModelInfo& info);
 
-/// {"name": [ids…], …}: what read_token_file reads.
+/// What read_token_file reads.
 std::string token_file_text(const std::vector<Prompt>& prompts);
 
 }  // namespace kalibri::cli

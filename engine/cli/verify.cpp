@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/default_prompts.hpp"
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/dump_run.hpp"
 #include "engine/cli/floor_dumps.hpp"
@@ -18,7 +19,9 @@
 #include "engine/cli/reference_process.hpp"
 #include "engine/cli/report_directory.hpp"
 #include "engine/cli/seeded_prompts.hpp"
+#include "engine/cli/text_prompts.hpp"
 #include "engine/kernels/kernels.hpp"
+#include "engine/text/unicode.hpp"
 #include "oracle/verdict/report.hpp"
 #include "reports/report.hpp"
 
@@ -36,6 +39,9 @@ constexpr std::int64_t kHead = 13;   // the first 13 from an empty cache
 constexpr std::int64_t kBands = 64;  // the first 64 from an empty cache
 
 std::string checkpoint_name(const std::string& directory) { return fs::canonical(directory).filename().string(); }
+
+/// JSON whose texts are UTF-8: a path may hold any bytes.
+json well_formed(const json& value) { return json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)); }
 
 Dump open_dump(const fs::path& path) { return std::make_unique<const dump::Reader>(path); }
 
@@ -85,7 +91,7 @@ class Verification {
                                              .options = all_options(),
                                              .version = KALIBRI_VERSION,
                                              .isa = kernels::kernels().isa,
-                                             .checkpoint = checkpoint_name(options_.directory),
+                                             .checkpoint = text::to_utf8(checkpoint_name(options_.directory)),
                                              .window = model_.info().window,
                                              .layers = layers_};
     json report;
@@ -98,13 +104,17 @@ class Verification {
     if (!options_.tokens.empty()) {
       prompts_ = read_token_file(options_.tokens);
       prompt_source_ = "--tokens";
+    } else if (!options_.prompts.empty()) {
+      prompts_ = read_text_prompts(options_.prompts, options_.directory, model_.info(), options_.warnings);
+      prompt_source_ = "--prompts";
     } else if (reference_ != nullptr) {
       for (const dump::PromptInfo& prompt : reference_->prompts())
         prompts_.push_back({prompt.name, prompt.tokens, prompt.text_sha256});
       prompt_source_ = "--reference";
     } else {
-      prompts_ = seeded_prompts(model_.info());
-      prompt_source_ = kSeededPromptsText;
+      DefaultPrompts chosen = default_prompts(options_.directory, model_.info(), options_.warnings);
+      prompts_ = std::move(chosen.prompts);
+      prompt_source_ = std::move(chosen.source);
     }
     check_prompts(prompts_, model_.info());
     for (const Prompt& prompt : prompts_) {
@@ -178,12 +188,19 @@ class Verification {
   }
 
   [[nodiscard]] json all_options() const {
-    return {{"directory", options_.directory}, {"tokens", options_.tokens},
-            {"prompts", prompt_source_},       {"precision", options_.precision},
-            {"layers", options_.layers},       {"taps", options_.taps},
-            {"positions", options_.positions}, {"chunk", options_.chunk},
-            {"threads", options_.n_threads},   {"reference_program", options_.reference_program},
-            {"reference", options_.reference}, {"reference64", options_.reference64}};
+    return well_formed({{"directory", options_.directory},
+                        {"tokens", options_.tokens},
+                        {"prompts", options_.prompts},
+                        {"prompt_source", prompt_source_},
+                        {"precision", options_.precision},
+                        {"layers", options_.layers},
+                        {"taps", options_.taps},
+                        {"positions", options_.positions},
+                        {"chunk", options_.chunk},
+                        {"threads", options_.n_threads},
+                        {"reference_program", options_.reference_program},
+                        {"reference", options_.reference},
+                        {"reference64", options_.reference64}});
   }
 
   /// Says what runs and how long it took.
@@ -212,6 +229,7 @@ class Verification {
 void refuse_files_inside(const fs::path& directory, const VerifyOptions& options) {
   std::vector<std::string> files = options.reference64;
   files.insert(files.end(), {options.reference, options.tokens});
+  files.insert(files.end(), options.prompts.begin(), options.prompts.end());
   for (const std::string& file : files) {
     std::error_code ignored;  // what is not there is elsewhere
     if (!file.empty() && fs::equivalent(fs::absolute(file).parent_path(), directory, ignored)) {
@@ -226,6 +244,9 @@ void refuse_files_inside(const fs::path& directory, const VerifyOptions& options
 int verify_command(const VerifyOptions& options, std::ostream& out) {
   if (options.reference.empty() && !options.reference64.empty()) {
     throw Error(ErrorCode::usage, "--reference64 goes with --reference R.h5");
+  }
+  if (!options.tokens.empty() && !options.prompts.empty()) {
+    throw Error(ErrorCode::usage, "verify: --tokens or --prompts, not both");
   }
   const auto precision = runtime::Precision::parse(options.precision);
   const auto checkpoint = checkpoint::Checkpoint::open(options.directory);

@@ -9,9 +9,10 @@
 namespace kalibri::cli {
 
 struct VerifyOptions {
-  std::string directory;  // the checkpoint
-  std::string tokens;     // FILE.json; empty: those of --reference, else seeded ones
-  std::string out;        // folder of the report; empty: kalibri-report-NAME
+  std::string directory;             // the checkpoint
+  std::string tokens;                // FILE.json
+  std::vector<std::string> prompts;  // or text files; neither: those of --reference, else default_prompts
+  std::string out;                   // folder of the report; empty: kalibri-report-NAME
   std::string precision = "native";
   std::string layers;             // "a-b" or "a"; empty = all
   std::vector<std::string> taps;  // finer tensors to compare as well, or "all"
@@ -24,6 +25,7 @@ struct VerifyOptions {
   bool json = false;                     // the report to `out` instead of tables
   bool colour = false;
   std::ostream* progress = nullptr;  // where to say which step runs; null: nowhere
+  std::ostream* warnings = nullptr;  // what does not stop a run; null: nowhere
 };
 
 /// Writes dumps and reports into the folder and prints the tables to `out`. Returns the verdict's exit status (0 or 1).

@@ -216,6 +216,13 @@ Finding compare_identity(const dump::Reader& reference, const dump::Reader& cand
   if (ours.model_type != theirs.model_type) {
     doubts.push_back(fmt::format("model types differ: {} and {}", ours.model_type, theirs.model_type));
   }
+  for (const dump::PromptInfo& prompt : reference.prompts()) {
+    const dump::PromptInfo* other = candidate.find_prompt(prompt.name);
+    if (other == nullptr || prompt.text_sha256.empty() || other->text_sha256.empty()) continue;  // ids without a text
+    if (prompt.text_sha256 == other->text_sha256) continue;
+    doubts.push_back(fmt::format("prompt {} is of another text (text_sha256 {} and {}), though of the same ids",
+                                 prompt.name, prompt.text_sha256, other->text_sha256));
+  }
   std::error_code ignored;
   if (std::filesystem::equivalent(reference.path(), candidate.path(), ignored)) {
     doubts.emplace_back("both sides are one and the same file");

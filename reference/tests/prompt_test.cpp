@@ -27,6 +27,23 @@ TEST_CASE("prompts lie one after the other") {
   CHECK(count_rows(prompts) == 7);
 }
 
+TEST_CASE("a prompt's text is named by its SHA-256, beside its ids") {
+  const std::string hash(64, 'a');
+  const std::vector<Prompt> prompts =
+      read(R"({"a": [0, 9], "b": {"tokens": [1, 2], "text_sha256": ")" + hash + R"("}})");
+  REQUIRE(prompts.size() == 2);
+  CHECK(prompts[0].text_sha256.empty());
+  CHECK(prompts[1].tokens == std::vector<std::int32_t>{1, 2});
+  CHECK(prompts[1].text_sha256 == hash);
+  CHECK(prompts[1].first_row == 2);
+  CHECK_THROWS_WITH(read(R"({"b": {"tokens": [1, 2]}})"),
+                    ContainsSubstring("prompt 'b': is {\"tokens\":[1,2]}, expected"));
+  CHECK_THROWS_WITH(read(R"({"b": {"tokens": [1], "text_sha256": "aB"}})"),
+                    ContainsSubstring("prompt 'b': text_sha256 is \"aB\", expected 64"));
+  CHECK_THROWS_WITH(read(R"({"b": {"tokens": 1, "text_sha256": ")" + hash + R"("}})"),
+                    ContainsSubstring("prompt 'b': is 1, expected a list"));
+}
+
 TEST_CASE("a token file that cannot be run is refused") {
   CHECK_THROWS_WITH(read(""), ContainsSubstring("tokens.json: is no valid JSON"));
   CHECK_THROWS_WITH(read("{}"), ContainsSubstring("expected prompts"));

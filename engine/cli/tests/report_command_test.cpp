@@ -114,7 +114,7 @@ TEST_CASE("report renders what verify wrote in every form, and refuses what is n
   REQUIRE(verify.exit_status == 1);  // no floors: mistrusted
   const std::string file = out + "/report.json";
   const json report = reports::read_report(file);
-  CHECK(report.at("options").at("prompts") == "--reference");
+  CHECK(report.at("options").at("prompt_source") == "--reference");
   CHECK(report.at("comparisons").at("decode").at("rows").size() == 7);  // tail needs two tokens
   const auto printed = [&](const std::vector<std::string>& form) {
     std::vector<std::string> arguments = {"report", file};
