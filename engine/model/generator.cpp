@@ -1,0 +1,122 @@
+#include "engine/model/generator.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/base/error.hpp"
+
+namespace kalibri::model {
+
+namespace {
+
+bool is_cancelled(const GenerateHooks& hooks) { return hooks.cancelled != nullptr && hooks.cancelled->load(); }
+
+}  // namespace
+
+Generator::Generator(const Model& model, ThreadPool& pool, const SessionOptions& options, PromptState prompt_state)
+    : model_(model), pool_(pool), options_(options), prompt_state_(prompt_state) {
+  start_anew();
+}
+
+Generated Generator::run(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                         const GenerateHooks& hooks) {
+  check(prompt, options);
+  const auto n_prompt = static_cast<std::int64_t>(prompt.size());
+  Generated result;
+  result.n_reused = reuse(prompt);
+  const bool is_whole = prefill(prompt, hooks);
+  result.n_prefilled = static_cast<std::int64_t>(held_.size()) - result.n_reused;
+  result.reason = EndReason::cancelled;
+  if (!is_whole) return result;
+
+  const auto n_ids = static_cast<std::size_t>(options.n_ids == 0 ? model_.info().vocab_size : options.n_ids);
+  const auto n_wanted = static_cast<std::size_t>(std::min(options.max_tokens, options_.max_tokens - n_prompt));
+  runtime::Sampler sampler(options.sampling, prompt);
+  while (!is_cancelled(hooks)) {
+    const std::int32_t id = sampler.next(std::span(logits_).first(n_ids));
+    result.ids.push_back(id);
+    if (std::ranges::find(options.stop_ids, id) != options.stop_ids.end()) {
+      result.reason = EndReason::stop_id;
+      break;
+    }
+    if (hooks.token && !hooks.token(id, logits_)) {
+      result.reason = EndReason::caller;
+      break;
+    }
+    if (result.ids.size() == n_wanted) {
+      result.reason = EndReason::max_tokens;
+      break;
+    }
+    feed({&id, 1}, true);
+  }
+  return result;
+}
+
+void Generator::check(std::span<const std::int32_t> prompt, const GenerateOptions& options) const {
+  const auto n_prompt = static_cast<std::int64_t>(prompt.size());
+  if (prompt.empty()) throw Error(ErrorCode::input, "the prompt is empty: a model needs at least one token");
+  if (n_prompt >= options_.max_tokens) {
+    throw Error(ErrorCode::input, "the prompt has " + std::to_string(n_prompt) +
+                                      " tokens and leaves no room: at most " + std::to_string(options_.max_tokens) +
+                                      " positions for prompt and answer together");
+  }
+  const std::int64_t vocab_size = model_.info().vocab_size;
+  if (options.n_ids < 0 || options.n_ids > vocab_size) {
+    throw Error(ErrorCode::input, std::to_string(options.n_ids) + " token ids, but the model has " +
+                                      std::to_string(vocab_size) + " (config.json vocab_size)");
+  }
+  if (options.max_tokens < 1) throw Error(ErrorCode::usage, "an answer has at least one token");
+  runtime::validate(options.sampling, vocab_size);
+}
+
+void Generator::start_anew() {
+  session_.emplace(model_, pool_, options_);
+  held_.clear();
+  logits_.clear();
+  kept_ = {};
+  state_is_known_ = true;
+}
+
+/// Makes the session hold a beginning of `prompt`, as long as it can, and returns its length.
+std::int64_t Generator::reuse(std::span<const std::int32_t> prompt) {
+  const auto n_common = static_cast<std::size_t>(std::ranges::mismatch(held_, prompt).in1 - held_.begin());
+  const bool goes_on = n_common == held_.size() && (n_common < prompt.size() || !logits_.empty());
+  if (!state_is_known_) {
+    start_anew();
+  } else if (!goes_on && kept_.state != nullptr && kept_.n <= n_common) {
+    session_->restore(*kept_.state);
+    held_.resize(kept_.n);
+    logits_ = kept_.logits;
+  } else if (!goes_on) {
+    start_anew();
+  }
+  return static_cast<std::int64_t>(held_.size());
+}
+
+/// Reads what is not held. False: cancelled before the end.
+bool Generator::prefill(std::span<const std::int32_t> prompt, const GenerateHooks& hooks) {
+  const auto chunk = static_cast<std::size_t>(options_.chunk);
+  while (held_.size() < prompt.size()) {
+    if (is_cancelled(hooks)) return false;
+    const std::size_t n = std::min(chunk, prompt.size() - held_.size());
+    feed(prompt.subspan(held_.size(), n), held_.size() + n == prompt.size());
+    if (hooks.prompt) {
+      hooks.prompt(static_cast<std::int64_t>(held_.size()), static_cast<std::int64_t>(prompt.size()));
+    }
+  }
+  if (prompt_state_ == PromptState::kept && (kept_.state == nullptr || kept_.n != held_.size())) {
+    kept_ = {};  // one copy at a time
+    kept_ = {session_->snapshot(), held_.size(), logits_};
+  }
+  return true;
+}
+
+void Generator::feed(std::span<const std::int32_t> ids, bool wants_logits) {
+  state_is_known_ = false;
+  logits_.resize(wants_logits ? static_cast<std::size_t>(model_.info().vocab_size) : 0);
+  session_->forward(ids, logits_);
+  held_.insert(held_.end(), ids.begin(), ids.end());
+  state_is_known_ = true;
+}
+
+}  // namespace kalibri::model
