@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <istream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <ostream>
 #include <set>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/jsonl_filter.hpp"
 #include "engine/text/base64.hpp"
 #include "engine/text/printable.hpp"
 #include "engine/text/tokenizer.hpp"
@@ -20,23 +19,8 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
-
 /// A line that cannot be answered; its number is added where it is caught.
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::input, what); }
-
-/// The next line without its end; nothing at the end of the input.
-std::optional<std::string> read_line(std::istream& in) {
-  std::string line;
-  std::streambuf& buffer = *in.rdbuf();
-  for (int c = buffer.sbumpc(); c != std::char_traits<char>::eof(); c = buffer.sbumpc()) {
-    if (c == '\n') return line;
-    if (line.size() == kMaxLineBytes) refuse(fmt::format("longer than {} bytes (64 MiB)", kMaxLineBytes));
-    line.push_back(static_cast<char>(c));
-  }
-  if (line.empty()) return std::nullopt;
-  return line;
-}
 
 json parse_request(const std::string& line) {
   std::set<std::string> keys;
@@ -102,19 +86,6 @@ ordered_json answer(const text::Tokenizer& tokenizer, const json& request) {
   return decoded(tokenizer, ids_of(request["decode"]), has_flag && request["skip_special"].get<bool>());
 }
 
-void filter(const text::Tokenizer& tokenizer, std::istream& in, std::ostream& out) {
-  std::int64_t number = 1;
-  try {
-    while (const auto line = read_line(in)) {
-      out << answer(tokenizer, parse_request(*line)).dump() << '\n' << std::flush;
-      if (!out) return;  // nobody reads any more; main says so
-      ++number;
-    }
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("standard input, line {}: {}", number, error.what()));
-  }
-}
-
 }  // namespace
 
 int tokenize_command(const TokenizeOptions& options, std::istream& in, std::ostream& out, std::ostream& notes) {
@@ -124,7 +95,7 @@ int tokenize_command(const TokenizeOptions& options, std::istream& in, std::ostr
   const auto tokenizer = text::Tokenizer::load(options.tokenizer);
   for (const std::string& note : tokenizer.notes()) notes << "kalibri: " << note << '\n';
   if (options.jsonl) {
-    filter(tokenizer, in, out);
+    answer_lines(in, out, [&](const std::string& line) { return answer(tokenizer, parse_request(line)).dump(); });
   } else {
     for (const std::string& text : options.texts) out << fmt::format("{}\n", fmt::join(tokenizer.encode(text), " "));
   }

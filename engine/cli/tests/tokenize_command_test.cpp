@@ -159,7 +159,7 @@ TEST_CASE("a line of more than 64 MiB is refused") {
   std::istringstream in(std::string((std::size_t{64} << 20) + 1, ' '));
   std::ostringstream out;
   CHECK_THROWS_WITH(tokenize_command({qwen_mini(), {}, true}, in, out, out),
-                    ContainsSubstring("line 1: longer than 67108864 bytes"));
+                    ContainsSubstring("line 1: longer than 64 MiB"));
 }
 
 TEST_CASE("tokenize ends with 2 and says why for what it cannot use") {
