@@ -65,3 +65,13 @@ function(kalibri_test name)
   catch_discover_tests(${name} TEST_PREFIX "${name}: " PROPERTIES
     LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT ${arg_TIMEOUT})
 endfunction()
+
+# kalibri_fuzzer(NAME SOURCES … SEES … LINKS …): a program around LLVMFuzzerTestOneInput, where everything is instrumented
+# for it (ci/presets/fuzz.cmake).
+function(kalibri_fuzzer name)
+  if(NOT KALIBRI_SANITIZE MATCHES "fuzzer-no-link")
+    return()
+  endif()
+  kalibri_program(${name} ${ARGN})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

@@ -20,7 +20,8 @@ const fs::path kSource = KALIBRI_SOURCE_DIR;
 
 /// ci/setup on a machine where only `missing` (or nothing, when empty) is not installed. Its commands are ours: they
 /// write what they are asked to do.
-fixtures::RunResult run_setup(const TempDirectory& machine, const std::string& missing) {
+fixtures::RunResult run_setup(const TempDirectory& machine, const std::string& missing,
+                              const std::vector<std::string>& arguments = {}) {
   const fs::path log = machine.path() / "log";
   const auto command = [&](const std::string& name, const std::string& text) {
     fixtures::write_file(machine.path() / name, "#!/bin/sh\n" + text + "\n");
@@ -33,7 +34,7 @@ fixtures::RunResult run_setup(const TempDirectory& machine, const std::string& m
   fixtures::RunOptions options;
   options.environment = {{"PATH", machine.path().string() + ":/usr/bin:/bin"}};
   options.working_directory = "/";
-  return fixtures::run_program(kSource / "ci" / "setup", {}, options);
+  return fixtures::run_program(kSource / "ci" / "setup", arguments, options);
 }
 
 TEST_CASE("ci/setup does nothing when every package is there") {
@@ -50,6 +51,52 @@ TEST_CASE("ci/setup installs the package that is missing and no other, after one
   CHECK(result.exit_status == 0);
   CHECK(fixtures::read_file(machine.path() / "log") ==
         "apt-get update\napt-get install --yes --no-install-recommends ninja-build\n");
+}
+
+TEST_CASE("ci/setup installs a package that is named besides, and does not ask for it otherwise") {
+  const TempDirectory machine;
+  CHECK(run_setup(machine, "clang-14").out.empty());
+  CHECK(run_setup(machine, "clang-14", {"clang-14", "libclang-rt-14-dev"}).exit_status == 0);
+  CHECK(fixtures::read_file(machine.path() / "log") ==
+        "apt-get update\napt-get install --yes --no-install-recommends clang-14\n");
+}
+
+/// ci/fuzz in a folder where the other scripts and the programs only write how they are called.
+fixtures::RunResult run_fuzz(const TempDirectory& folder, const std::vector<std::string>& arguments,
+                             const std::string& ends_at = "") {
+  const fs::path log = folder.path() / "log";
+  const fs::path bin = folder.path() / "build" / "fuzz" / "bin";
+  fs::create_directories(folder.path() / "ci");
+  fs::create_directories(bin);
+  fs::copy_file(kSource / "ci" / "fuzz", folder.path() / "ci" / "fuzz", fs::copy_options::overwrite_existing);
+  fixtures::write_file(log, "");
+  std::vector<fs::path> programs = {folder.path() / "ci" / "setup", folder.path() / "ci" / "build"};
+  for (const char* name :
+       {"kalibri-fixtures", "kalibri-fuzz-reply", "kalibri-fuzz-tokenizer", "kalibri-fuzz-checkpoint"})
+    programs.push_back(bin / name);
+  for (const fs::path& program : programs) {
+    const std::string name = program.filename();
+    fixtures::write_file(program, "#!/bin/sh\necho " + name + " \"$1\" >> '" + log.string() + "'\n" +
+                                      (name == ends_at ? "exit 77\n" : ""));
+    fs::permissions(program, fs::perms::owner_all);
+  }
+  return fixtures::run_program(folder.path() / "ci" / "fuzz", arguments);
+}
+
+TEST_CASE("ci/fuzz feeds every target for the time that is given, and ends at the first finding with its status") {
+  const TempDirectory folder;
+  const auto log = [&] { return fixtures::read_file(folder.path() / "log"); };
+  const std::string begin = "setup clang-14\nbuild fuzz\nkalibri-fixtures fuzz-seeds\n";
+  CHECK(run_fuzz(folder, {}).exit_status == 0);
+  CHECK(log() == begin +
+                     "kalibri-fuzz-reply -max_total_time=60\nkalibri-fuzz-tokenizer -max_total_time=60\n"
+                     "kalibri-fuzz-checkpoint -max_total_time=60\n");
+  CHECK(run_fuzz(folder, {"5", "kalibri-fuzz-tokenizer"}).exit_status == 0);
+  CHECK(log() == begin + "kalibri-fuzz-tokenizer -max_total_time=5\n");
+  CHECK(run_fuzz(folder, {"5"}, "kalibri-fuzz-reply").exit_status == 77);
+  CHECK(log() == begin + "kalibri-fuzz-reply -max_total_time=5\n");
+  CHECK(run_fuzz(folder, {"5 minutes"}).exit_status == 2);
+  CHECK(log().empty());
 }
 
 TEST_CASE("every script of the project can be run and stops at its first error") {
