@@ -24,7 +24,7 @@ Generated Generator::run(std::span<const std::int32_t> prompt, const GenerateOpt
   const auto n_prompt = static_cast<std::int64_t>(prompt.size());
   Generated result;
   result.n_reused = reuse(prompt);
-  const bool is_whole = prefill(prompt, hooks);
+  const bool is_whole = prefill(prompt, options, hooks);
   result.n_prefilled = static_cast<std::int64_t>(held_.size()) - result.n_reused;
   result.reason = EndReason::cancelled;
   if (!is_whole) return result;
@@ -66,6 +66,9 @@ void Generator::check(std::span<const std::int32_t> prompt, const GenerateOption
                                       std::to_string(vocab_size) + " (config.json vocab_size)");
   }
   if (options.max_tokens < 1) throw Error(ErrorCode::usage, "an answer has at least one token");
+  if (options.n_kept < 0 || options.n_kept > n_prompt) {
+    throw Error(ErrorCode::usage, "n_kept: expected at most the prompt's " + std::to_string(n_prompt) + " tokens");
+  }
   runtime::validate(options.sampling, vocab_size);
 }
 
@@ -83,7 +86,8 @@ std::int64_t Generator::reuse(std::span<const std::int32_t> prompt) {
   const bool goes_on = n_common == held_.size() && (n_common < prompt.size() || !logits_.empty());
   if (!state_is_known_) {
     start_anew();
-  } else if (!goes_on && kept_.state != nullptr && kept_.n <= n_common) {
+  } else if (!goes_on && kept_.state != nullptr && kept_.n <= n_common &&
+             (kept_.n < prompt.size() || !kept_.logits.empty())) {
     session_->restore(*kept_.state);
     held_.resize(kept_.n);
     logits_ = kept_.logits;
@@ -94,21 +98,22 @@ std::int64_t Generator::reuse(std::span<const std::int32_t> prompt) {
 }
 
 /// Reads what is not held. False: cancelled before the end.
-bool Generator::prefill(std::span<const std::int32_t> prompt, const GenerateHooks& hooks) {
-  const auto chunk = static_cast<std::size_t>(options_.chunk);
-  while (held_.size() < prompt.size()) {
-    if (is_cancelled(hooks)) return false;
-    const std::size_t n = std::min(chunk, prompt.size() - held_.size());
-    feed(prompt.subspan(held_.size(), n), held_.size() + n == prompt.size());
-    if (hooks.prompt) {
-      hooks.prompt(static_cast<std::int64_t>(held_.size()), static_cast<std::int64_t>(prompt.size()));
+bool Generator::prefill(std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                        const GenerateHooks& hooks) {
+  const std::size_t n_all = prompt.size();
+  const std::size_t n_kept = options.n_kept == 0 ? n_all : static_cast<std::size_t>(options.n_kept);
+  while (true) {
+    if (prompt_state_ == PromptState::kept && held_.size() == n_kept && (kept_.state == nullptr || kept_.n != n_kept)) {
+      kept_ = {};  // one copy at a time
+      kept_ = {session_->snapshot(), n_kept, logits_};
     }
+    if (held_.size() == n_all) return true;
+    if (is_cancelled(hooks)) return false;
+    const std::size_t end = held_.size() < n_kept ? n_kept : n_all;
+    const std::size_t n = std::min(static_cast<std::size_t>(options_.chunk), end - held_.size());
+    feed(prompt.subspan(held_.size(), n), held_.size() + n == n_all);
+    if (hooks.prompt) hooks.prompt(static_cast<std::int64_t>(held_.size()), static_cast<std::int64_t>(n_all));
   }
-  if (prompt_state_ == PromptState::kept && (kept_.state == nullptr || kept_.n != held_.size())) {
-    kept_ = {};  // one copy at a time
-    kept_ = {session_->snapshot(), held_.size(), logits_};
-  }
-  return true;
 }
 
 void Generator::feed(std::span<const std::int32_t> ids, bool wants_logits) {

@@ -20,6 +20,7 @@ struct GenerateOptions {
   std::int64_t max_tokens = 1;              // at least 1; fewer where the session has no room for as many
   std::vector<std::int32_t> stop_ids = {};  // each ends the answer
   std::int64_t n_ids = 0;                   // ids from here on are padding and never taken; 0: every id may be
+  std::int64_t n_kept = 0;                  // with PromptState::kept: of the prompt's first tokens; 0: of all
   runtime::SamplingOptions sampling = {};
 };
 
@@ -46,8 +47,8 @@ class Generator {
  public:
   enum class PromptState { forgotten, kept };
 
-  /// Model and pool outlive it. `kept`: the state at the end of each prompt is copied, so that a next prompt may go
-  /// another way from there on. Throws as Session does.
+  /// Model and pool outlive it. `kept`: the state after each prompt (or its first n_kept tokens) is copied, so that
+  /// a next prompt may go another way from there on. Throws as Session does.
   Generator(const Model& model, ThreadPool& pool, const SessionOptions& options, PromptState prompt_state);
 
   /// The same ids and bits as by a new generator, whatever ran before. Throws Error(input): an empty prompt, one that
@@ -61,10 +62,10 @@ class Generator {
   void check(std::span<const std::int32_t> prompt, const GenerateOptions& options) const;
   void start_anew();
   std::int64_t reuse(std::span<const std::int32_t> prompt);
-  bool prefill(std::span<const std::int32_t> prompt, const GenerateHooks& hooks);
+  bool prefill(std::span<const std::int32_t> prompt, const GenerateOptions& options, const GenerateHooks& hooks);
   void feed(std::span<const std::int32_t> ids, bool wants_logits);
 
-  /// The state at the end of a prompt, whose ids are the first n of held_.
+  /// The state after the first n of held_; logits are empty unless a prompt ended there.
   struct KeptPrompt {
     std::shared_ptr<const Session::Snapshot> state;
     std::size_t n = 0;

@@ -135,10 +135,11 @@ TEST_CASE("any order of prompts gives what cold runs give") {
       std::int64_t n_reused = 0;
       for (int i = 0; i < 10; ++i) {
         INFO(set << ", turn " << i);
-        const GenerateOptions options = {.max_tokens = static_cast<std::int64_t>(1 + below(6)),
-                                         .sampling = {.seed = n}};
-        text.resize(text.size() > 60 ? 3 : text.size() - std::min(text.size() - 1, below(4) * below(5)));
+        const std::size_t n_cut = below(4) * below(5);
+        text.resize(text.size() > 60 ? 3 : text.size() - std::min(text.size() - 1, n_cut));
         while (below(4) != 0) text.push_back(static_cast<std::int32_t>(below(150)));
+        GenerateOptions options = {.max_tokens = static_cast<std::int64_t>(1 + below(6)), .sampling = {.seed = n}};
+        options.n_kept = static_cast<std::int64_t>(below(text.size() + 1));
         const Answer answer = run(generator, text, options);
         REQUIRE(answer.is_same_as(run_cold(loaded.model, text, options)));
         n_reused += answer.generated.n_reused;
@@ -146,6 +147,39 @@ TEST_CASE("any order of prompts gives what cold runs give") {
       }
       CHECK(n_reused > 30);
     }
+  }
+}
+
+TEST_CASE("the state may be kept within a prompt: what differs behind that place goes on from it") {
+  for (const char* set : kSets) {
+    const auto directory = fixtures::find_golden(set);
+    if (!directory.has_value()) KALIBRI_SKIP(std::string("golden set ") + set + " is not there");
+    const LoadedModel loaded(*directory, "native");
+    ThreadPool pool(2);
+    Generator generator(loaded.model, pool, {.max_tokens = 400, .chunk = 16}, PromptState::kept);
+    GenerateOptions options = {.max_tokens = 3, .n_kept = 20, .sampling = {.seed = 3}};
+    const auto turn = [&](const Ids& prompt, std::int64_t n_reused) {
+      INFO(set);
+      const Answer answer = run(generator, prompt, options);
+      CHECK(answer.is_same_as(run_cold(loaded.model, prompt, options)));
+      CHECK(answer.generated.n_reused == n_reused);
+    };
+    Ids prompt;
+    for (std::int32_t i = 0; i < 30; ++i) prompt.push_back(7 * i % 100);
+    turn(prompt, 0);
+    turn(prompt, 20);  // once more, without logits of its end
+    prompt[25] = 1;
+    turn(prompt, 20);
+    prompt.resize(20);
+    turn(prompt, 0);  // held, but not the logits after it
+    turn(prompt, 20);
+    options.n_kept = 10;
+    prompt[15] = 1;
+    turn(prompt, 0);
+    prompt[9] = 1;
+    turn(prompt, 0);
+    options.n_kept = 21;
+    CHECK_THROWS_WITH(generator.run(prompt, options), ContainsSubstring("n_kept"));
   }
 }
 
