@@ -19,6 +19,7 @@
 #include "engine/cli/parse_reply_command.hpp"
 #include "engine/cli/render_chat_command.hpp"
 #include "engine/cli/report.hpp"
+#include "engine/cli/speaking_commands.hpp"
 #include "engine/cli/tokenize_command.hpp"
 #include "engine/cli/verify.hpp"
 #include "engine/kernels/kernels.hpp"
@@ -249,6 +250,8 @@ int run(int argc, char** argv) {
 #endif
   add_verify(app, chosen);
   add_inspect(app, chosen);
+  kalibri::cli::add_generate(app, chosen);
+  kalibri::cli::add_chat(app, chosen);
   add_dump(app, chosen);
   add_compare(app, chosen);
   add_report(app, chosen);

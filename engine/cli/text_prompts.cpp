@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <ostream>
 
 #include "engine/base/error.hpp"
 #include "engine/base/mapped_file.hpp"
 #include "engine/base/sha256.hpp"
+#include "engine/cli/checkpoint_tokenizer.hpp"
 #include "engine/text/printable.hpp"
 #include "engine/text/tokenizer.hpp"
 #include "engine/text/unicode.hpp"
@@ -23,10 +23,12 @@ namespace fs = std::filesystem;
   throw Error(ErrorCode::input, fmt::format("{}: {}", file, what));
 }
 
+}  // namespace
+
 std::string read_text_file(const std::string& file) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) {
-    throw Error(ErrorCode::file, fmt::format("{}: is {}; --prompts names text files", file,
+    throw Error(ErrorCode::file, fmt::format("{}: is {}, expected a text file", file,
                                              fs::exists(file, error) ? "no regular file" : "not there"));
   }
   if (const auto n_bytes = fs::file_size(file); n_bytes > text::Tokenizer::kMaxTextBytes) {
@@ -42,8 +44,6 @@ std::string read_text_file(const std::string& file) {
   }
   return bytes;
 }
-
-}  // namespace
 
 std::vector<NamedText> read_text_files(const std::vector<std::string>& files) {
   std::vector<NamedText> texts;
@@ -63,23 +63,7 @@ std::vector<NamedText> read_text_files(const std::vector<std::string>& files) {
 
 std::vector<Prompt> tokenize_texts(const std::vector<NamedText>& texts, const fs::path& checkpoint,
                                    const model::ModelInfo& info, std::ostream* notes) {
-  const fs::path file = checkpoint / "tokenizer.json";
-  if (!fs::exists(file)) {
-    throw Error(ErrorCode::file,
-                fmt::format("{}: is not there, and texts become ids by the checkpoint's own tokenizer: put the one it "
-                            "was published with there, or give ids with --tokens",
-                            file.string()));
-  }
-  const auto tokenizer = text::Tokenizer::load(file);
-  if (tokenizer.n_ids() > info.vocab_size) {
-    throw Error(ErrorCode::config,
-                fmt::format("{}: ids up to {}, expected at most {} (config.json vocab_size): it belongs to another "
-                            "checkpoint; put the right one there, or give ids with --tokens",
-                            file.string(), tokenizer.n_ids() - 1, info.vocab_size - 1));
-  }
-  if (notes != nullptr) {
-    for (const std::string& note : tokenizer.notes()) *notes << "kalibri: " << note << '\n';
-  }
+  const text::Tokenizer tokenizer = load_tokenizer(checkpoint, info, ", or give ids with --tokens", notes);
   std::vector<Prompt> prompts;
   for (const NamedText& text : texts) prompts.push_back({text.name, tokenizer.encode(text.text), sha256(text.text)});
   return prompts;

@@ -17,9 +17,12 @@ struct NamedText {
   std::string text;
 };
 
+/// The bytes of a text file. Throws Error(file | input) naming it: no regular file, empty, longer than a tokenizer
+/// takes, no UTF-8.
+std::string read_text_file(const std::string& file);
+
 /// The texts of files, byte for byte; a prompt is called what its file is, without folder and ending. Throws Error(file
-/// | input) naming the file: no regular file, empty, longer than a tokenizer takes, no UTF-8, no name for a prompt,
-/// or the name of an earlier one.
+/// | input) naming the file: as read_text_file, no name for a prompt, or the name of an earlier one.
 std::vector<NamedText> read_text_files(const std::vector<std::string>& files);
 
 /// The texts as prompts of a checkpoint, each with the SHA-256 of its bytes. What the tokenizer's file has to say goes
