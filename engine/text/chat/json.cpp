@@ -349,14 +349,18 @@ std::string to_text(const Json& value) {
 std::string json_quoted(std::string_view text) {
   constexpr std::string_view kMeanings = "\"\\\n\r\t\b\f", kLetters = "\"\\nrtbf";
   std::string out = "\"";
-  for (const char c : text) {
-    if (const std::size_t i = kMeanings.find(c); i != std::string_view::npos) {
+  for (std::size_t at = 0, length = 0; at < text.size(); at += std::max<std::size_t>(length, 1)) {
+    const char c = text[at];
+    length = utf8_length(text.substr(at));
+    if (length == 0) {
+      append_utf8(out, 0xFFFD);
+    } else if (const std::size_t i = kMeanings.find(c); i != std::string_view::npos) {
       out += '\\';
       out += kLetters[i];
     } else if (static_cast<unsigned char>(c) < 0x20) {
       out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     } else {
-      out += c;
+      out += text.substr(at, length);
     }
   }
   return out += '"';

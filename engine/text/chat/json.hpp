@@ -40,7 +40,8 @@ std::optional<Json> parse_json(std::string_view text, std::string* error = nullp
 /// reads back as the same double. Every number must be in range (has_numbers_in_range).
 std::string to_text(const Json& value);
 
-/// A string in JSON's quotes; only what must be escaped is.
+/// A string in JSON's quotes; only what must be escaped is. Bytes that are no UTF-8 become U+FFFD, one each: JSON has
+/// no others.
 std::string json_quoted(std::string_view text);
 
 /// Whether every number that is no integer fits a double (1e999 does not; integers may have any length).

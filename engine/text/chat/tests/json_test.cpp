@@ -57,6 +57,12 @@ TEST_CASE("strings escape what must be escaped and nothing else") {
   CHECK(json_quoted(std::string("\"\\\n\r\t\b\f\x01\x1F\0", 10)) == R"("\"\\\n\r\t\b\f\u0001\u001f\u0000")");
 }
 
+TEST_CASE("what is quoted is JSON whatever the bytes") {
+  CHECK(json_quoted("a\xC3\xA4\x92 \xF0\x9F\"\xED\xA0\x80") ==
+        "\"a\xC3\xA4\uFFFD \uFFFD\uFFFD\\\"\uFFFD\uFFFD\uFFFD\"");
+  for (int byte = 0; byte < 256; ++byte) CHECK(parse_json(json_quoted(std::string(1, static_cast<char>(byte)))));
+}
+
 TEST_CASE("keys keep their order and a repeated key its first place and last value") {
   CHECK(rewritten(R"({"b":1,"a":[ ],"b":{ },"":null})") == R"({"b": {}, "a": [], "": null})");
 }

@@ -63,6 +63,13 @@ TEST_CASE("replies of markers in random order are the same however they are cut"
   }
 }
 
+TEST_CASE("a call's arguments are JSON though its names and values are no UTF-8") {
+  const std::string call =
+      "<tool_call>\n<function=f>\n<parameter=i>\n\x92\n</parameter>\n<parameter=\xFF>\xC3</parameter>\n</function>\n</"
+      "tool_call>";
+  REQUIRE_NOTHROW(check_reply(call, 1));
+}
+
 TEST_CASE("replies of random bytes are the same however they are cut") {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     std::string text;
