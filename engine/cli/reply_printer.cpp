@@ -20,6 +20,10 @@ std::string for_terminal(std::string_view text) {
   return harmless;
 }
 
+ReplyPrinter::~ReplyPrinter() {
+  if (is_terminal_ && part_ == Part::reasoning) out_ << "\033[0m\n" << std::flush;
+}
+
 const Reply& ReplyPrinter::finish() {
   print(parser_.finish());
   begin(Part::none);

@@ -4,6 +4,7 @@
 #include <iosfwd>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/text/chat/reply_parser.hpp"
@@ -24,6 +25,10 @@ class ReplyPrinter {
   /// On a terminal thinking is dim and text is made harmless; elsewhere thinking stands between <think> and </think>.
   ReplyPrinter(std::ostream& out, bool is_terminal, chat::ReplyParser parser)
       : out_(out), is_terminal_(is_terminal), parser_(std::move(parser)) {}
+  /// A reply that broke off leaves no terminal dim.
+  ~ReplyPrinter();
+  ReplyPrinter(const ReplyPrinter&) = delete;
+  ReplyPrinter& operator=(const ReplyPrinter&) = delete;
 
   void feed(std::string_view text) { print(parser_.feed(text)); }
   /// The reply is over: the rest, and the end of the line.

@@ -40,6 +40,15 @@ TEST_CASE("a reply is printed as thinking, answer and tool calls, whatever its p
   }
 }
 
+TEST_CASE("a reply that breaks off in its thinking leaves no terminal dim") {
+  std::ostringstream out;
+  {
+    ReplyPrinter printer(out, true, {ReplyFormat::hermes, ReplyStart::anywhere, {}});
+    printer.feed("<think>Hm");
+  }
+  CHECK(out.str() == "\033[2mHm\033[0m\n");
+}
+
 TEST_CASE("a printed reply is kept in its parts") {
   std::ostringstream out;
   ReplyPrinter printer(out, true, {ReplyFormat::hermes, ReplyStart::anywhere, {chat::Json{}}});
