@@ -32,6 +32,7 @@ class SpeakingCheckpoint {
     }
     fixtures::PieceCounts pieces(family);
     pieces.add("Der Kolibri steht in der Luft, der Leuchtturm steht am Meer, und der Wind geht.");
+    for (int i = 0; i < 10; ++i) pieces.add("aabaabaabaab");  // so that "aa" is a token
     const auto tokenizer =
         nlohmann::json::parse(fixtures::tokenizer_json(family, fixtures::train_merges(pieces.counts(), 30)));
     write("tokenizer.json", tokenizer.dump());
