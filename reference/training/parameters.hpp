@@ -24,9 +24,9 @@ struct ParameterTable {
   std::vector<Parameter> parameters;
   std::int64_t n_elements = 0;
 
-  /// A matrix, or a stack of them, around 0.
-  void matrix(std::string name, std::vector<std::int64_t> shape, float spread) {
-    add({std::move(name), std::move(shape), 0, 0, 0, spread, true, true});
+  /// A matrix, or a stack of them, drawn around `mean`.
+  void matrix(std::string name, std::vector<std::int64_t> shape, float spread, float mean = 0) {
+    add({std::move(name), std::move(shape), 0, 0, mean, spread, true, true});
   }
   /// A vector (or something else that does not decay) that begins as `value` everywhere.
   void constant(std::string name, std::vector<std::int64_t> shape, float value, bool is_learnt = true) {

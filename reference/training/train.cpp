@@ -59,11 +59,12 @@ double least_load(const Trainee& trainee, const Choices& choices) {
 }
 
 /// The weights of a run, and the optimiser's means, in place.
-RunState begin_or_continue(const TrainOptions& options, const Trainee& trainee, const at::Tensor& values, Adam& adam) {
+RunState begin_or_continue(const TrainOptions& options, const Trainee& trainee, const Weights& weights, Adam& adam) {
   RunState state{options.model_type, options.size, 0, 0, {}, {}, {}};
   if (!has_run_state(options.run)) {
     std::filesystem::create_directories(options.run);
-    initialise(trainee.layout.table, options.seed, values);
+    initialise(trainee.layout.table, options.seed, weights.values());
+    if (trainee.shape_first_weights) trainee.shape_first_weights(weights);
     return state;
   }
   state = read_run_state(options.run);
@@ -72,7 +73,7 @@ RunState begin_or_continue(const TrainOptions& options, const Trainee& trainee, 
     throw Error(options.run.string() + ": holds another model's run (" + state.model_type + ", " + state.size +
                 "): name a new folder");
   }
-  std::ranges::copy(state.values, span_of(values).begin());
+  std::ranges::copy(state.values, span_of(weights.values()).begin());
   adam.mean = state.mean;
   adam.square = state.square;
   return state;
@@ -101,7 +102,7 @@ void train_unguarded(const TrainOptions& options) {
   const std::vector<Ids> documents = read_ids(options.ids, trainee.vocab_size);
   const Weights weights(trainee.layout.table, at::kFloat);
   Adam adam(trainee.layout.table);
-  RunState state = begin_or_continue(options, trainee, weights.values(), adam);
+  RunState state = begin_or_continue(options, trainee, weights, adam);
   const std::int64_t last =
       options.stop_after > 0 ? std::min(options.n_steps, state.step + options.stop_after) : options.n_steps;
   Clock::time_point saved = Clock::now();

@@ -12,10 +12,10 @@ struct TrainOptions {
   std::string size = "nano";  // nano | tiny
   std::filesystem::path ids;  // {"ids": [...]} a line
   std::filesystem::path run;  // folder of the run's state: an existing one is continued
-  std::int64_t n_steps = 6000;
+  std::int64_t n_steps = 2500;
   std::int64_t n_rows = 4;  // of a batch
   std::int64_t row_tokens = 512;
-  double rate = 3e-3;  // of learning, at its highest
+  double rate = 2e-3;  // of learning, at its highest
   std::int64_t n_warmup = 100;
   double index_from = 0.25;     // of the steps: from there the indexer learns from dense attention,
   double sparse_from = 0.5;     // from there attention is sparse

@@ -64,6 +64,7 @@ struct Trainee {
   std::int64_t alignment = 1;           // of documents in a row
   std::vector<std::string> bias_names;  // of expert biases that are set by load, by layer; none when there are none
   std::function<Outputs(const Weights&, const Batch&, const Phase&, Choices&)> forward;
+  std::function<void(const Weights&)> shape_first_weights;  // after they were drawn; none when there is nothing to do
 };
 
 /// "nano" is the model to release, "tiny" the one of the tests. Throws Error for other names.
