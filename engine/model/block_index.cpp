@@ -1,6 +1,7 @@
 #include "engine/model/block_index.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/kernels/mutation.hpp"
 #include "engine/model/router.hpp"
@@ -20,6 +21,9 @@ std::vector<std::int32_t> select_blocks(std::span<const float> scores, std::int6
   if (KALIBRI_MUTATE(false, "sparse_own_block_kept", (pos + 1) % block_size == 0)) {
     const auto own = static_cast<std::int32_t>(n_complete - 1);
     if (std::find(blocks.begin(), blocks.end(), own) == blocks.end()) blocks.back() = own;
+  }
+  if (KALIBRI_MUTATE(false, "sparse_nearest_blocks", true)) {
+    std::iota(blocks.begin(), blocks.end(), static_cast<std::int32_t>(n_complete - std::ssize(blocks)));
   }
   std::sort(blocks.begin(), blocks.end());
   return blocks;

@@ -93,6 +93,7 @@ constexpr std::array kT1Defects = {
     Defect{"sparse_dense", "3 blocks"},
     Defect{"sparse_tail_not_attended", "3 attention_context"},
     Defect{"sparse_own_block_kept", "3 blocks"},
+    Defect{"sparse_nearest_blocks", "3 blocks"},
     Defect{"index_relu_dropped", "3 index_scores"},
     Defect{"index_keys_normed_before_pooling", "3 index_scores"},
     Defect{"index_block_not_rotated", "3 index_scores"},
