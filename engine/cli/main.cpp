@@ -19,6 +19,7 @@
 #include "engine/cli/parse_reply_command.hpp"
 #include "engine/cli/render_chat_command.hpp"
 #include "engine/cli/report.hpp"
+#include "engine/cli/score_command.hpp"
 #include "engine/cli/speaking_commands.hpp"
 #include "engine/cli/tokenize_command.hpp"
 #include "engine/cli/verify.hpp"
@@ -220,6 +221,24 @@ void add_parse_reply(CLI::App& app, Command& chosen) {
   });
 }
 
+void add_score(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::ScoreOptions>();
+  CLI::App& command = add_command(app, "score", "How well a model answers prompts whose answers are known, greedily",
+                                  "kalibri score CHECKPOINT --prompts held-out.jsonl");
+  command.add_option("DIR", options->directory, "Checkpoint directory with tokenizer.json")->required();
+  command
+      .add_option(
+          "--prompts", options->prompts,
+          "Lines of {\"kind\", \"language\", \"text\", \"answer\", \"tools\"}; kinds chat and tool are replies, "
+          "which are parted")
+      ->required();
+  command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
+  command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  command.add_flag("--json", options->json, "Write JSON instead of a table");
+  command.callback(
+      [&chosen, options] { chosen = [options] { return kalibri::cli::score_command(*options, std::cout); }; });
+}
+
 /// Runs the command; what it printed must have arrived.
 int run_command(const Command& command) {
   const int status = command();
@@ -255,6 +274,7 @@ int run(int argc, char** argv) {
   add_dump(app, chosen);
   add_compare(app, chosen);
   add_report(app, chosen);
+  add_score(app, chosen);
   add_tokenize(app, chosen);
   add_render_chat(app, chosen);
   add_parse_reply(app, chosen);
