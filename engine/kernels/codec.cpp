@@ -1,8 +1,12 @@
 #include "engine/kernels/codec.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
+#include "engine/kernels/affine_codec.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/kernels/scalar_math.hpp"
 
@@ -10,34 +14,35 @@ namespace kalibri::kernels {
 
 namespace {
 
-std::int64_t element_bytes(Format format) {
-  switch (format) {
-    case Format::f32:
-      return 4;
-    case Format::bf16:
-      return 2;
-    case Format::e4m3_block:
-      return 1;
-  }
-  return 0;
+std::array<float, 256> e4m3_values() {
+  std::array<float, 256> values{};
+  for (std::size_t code = 0; code < values.size(); ++code) values[code] = e4m3_to_f32(static_cast<std::uint8_t>(code));
+  return values;
 }
+const std::array<float, 256> kE4m3Values = e4m3_values();
 
 /// fl(e4m3(code) * scale).
 float decode_e4m3(std::uint8_t code, float scale) {
-  const float value = e4m3_to_f32(code);
+  const float value = kE4m3Values[code];
   const float kept = KALIBRI_MUTATE(value, "fp8_flush_subnormals", (code & 0x78) == 0 ? 0.0F : value);
   const float product = KALIBRI_MUTATE(KALIBRI_MUTATE(kept * scale, "fp8_divide", kept / scale), "fp8_no_scale", kept);
   return KALIBRI_MUTATE(product, "fp8_dequant_to_bf16", bf16_to_f32(f32_to_bf16(product)));
 }
 
+void decode_group(const MatrixView& w, const std::uint8_t* packed, AffineGrid grid, float* out) {
+  std::uint8_t codes[kLargestAffineGroup];
+  unpack_codes(packed, w.group_size, w.bits, codes);
+  for (std::int64_t i = 0; i < w.group_size; ++i)
+    out[i] = std::fma(static_cast<float>(codes[i]), grid.scale, grid.bias);
+}
+
 }  // namespace
 
 void decode_row(const MatrixView& w, std::int64_t row, float* out) {
-  const std::int64_t row_bytes = w.n_cols * element_bytes(w.format);
-  const auto* bytes = static_cast<const std::uint8_t*>(w.data) + row * row_bytes;
+  const auto* bytes = static_cast<const std::uint8_t*>(w.data) + row * row_bytes(w);
   switch (w.format) {
     case Format::f32:
-      std::memcpy(out, bytes, static_cast<std::size_t>(row_bytes));
+      std::memcpy(out, bytes, static_cast<std::size_t>(row_bytes(w)));
       return;
     case Format::bf16:
       for (std::int64_t j = 0; j < w.n_cols; ++j) {
@@ -53,16 +58,49 @@ void decode_row(const MatrixView& w, std::int64_t row, float* out) {
       std::int64_t block_row = KALIBRI_MUTATE(row / block, "fp8_scale_row0_only", 0) % n_block_rows;
       block_row = KALIBRI_MUTATE(block_row, "fp8_scale_first_block", 0);
       const float* scales = w.scale_inv + block_row * blocks_per_row;
-      for (std::int64_t j = 0; j < w.n_cols; ++j) {
-        std::int64_t block_col = KALIBRI_MUTATE(j / block, "fp8_scale_col0_only", 0) % blocks_per_row;
+      for (std::int64_t first = 0; first < w.n_cols; first += block) {
+        std::int64_t block_col = KALIBRI_MUTATE(first / block, "fp8_scale_col0_only", 0) % blocks_per_row;
         block_col = KALIBRI_MUTATE(block_col, "fp8_scale_first_block", 0);
-        out[j] = decode_e4m3(bytes[j], scales[block_col]);
+        const float scale = scales[block_col];
+        const std::int64_t end = std::min(w.n_cols, first + block);
+        for (std::int64_t j = first; j < end; ++j) out[j] = decode_e4m3(bytes[j], scale);
       }
       return;
     }
+    case Format::affine:
+      for (std::int64_t first = 0; first < w.n_cols; first += w.group_size) {
+        decode_group(w, bytes + first * w.bits / 8, stored_grid(w, row, first / w.group_size), out + first);
+      }
+      return;
   }
 }
 
-std::int64_t stored_bytes(const MatrixView& w) { return w.n_rows * w.n_cols * element_bytes(w.format); }
+bool round_row(const MatrixView& w, std::int64_t row, std::uint16_t* out) {
+  std::vector<float> values(static_cast<std::size_t>(w.n_cols));
+  decode_row(w, row, values.data());
+  for (std::size_t j = 0; j < values.size(); ++j) out[j] = f32_to_bf16(values[j]);
+  std::uint16_t seen = 0;  // bit 15: an exponent of ones, which makes NaN or an infinity
+  for (std::int64_t j = 0; j < w.n_cols; ++j) seen |= static_cast<std::uint16_t>((out[j] & 0x7f80) + 0x80);
+  return (seen & 0x8000) == 0;
+}
+
+bool quantise_row(const MatrixView& w, std::int64_t row, const AffineTarget& target, unsigned char* codes,
+                  std::uint16_t* scales, std::uint16_t* biases) {
+  std::vector<std::uint16_t> rounded(static_cast<std::size_t>(w.n_cols));
+  if (!round_row(w, row, rounded.data())) return false;
+  for (std::int64_t first = 0; first < w.n_cols; first += target.group_size) {
+    float values[kLargestAffineGroup];
+    std::uint8_t group[kLargestAffineGroup];
+    for (std::int64_t i = 0; i < target.group_size; ++i) {
+      values[i] = bf16_to_f32(rounded[static_cast<std::size_t>(first + i)]);
+    }
+    const AffineGrid grid = quantise_group(values, target.group_size, target.bits, target.rule, group);
+    pack_codes(group, target.group_size, target.bits, codes + first * target.bits / 8);
+    scales[first / target.group_size] = f32_to_bf16(grid.scale);
+    biases[first / target.group_size] = f32_to_bf16(grid.bias);
+    if ((scales[first / target.group_size] & 0x7f80) == 0x7f80) return false;  // the group's range is no f32
+  }
+  return true;
+}
 
 }  // namespace kalibri::kernels

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+
 #include "engine/kernels/isa_macros.hpp"
 
 namespace kalibri::kernels {
@@ -52,6 +54,61 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
 }
 constexpr float kStreamScale = 1.0F;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+
+KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
+  float value = 0;
+  __builtin_memcpy(&value, p, sizeof value);
+  return splat(value);
+}
+KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
+  std::uint16_t bits = 0;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(std::uint32_t{bits} << 16)));
+}
+
+/// 16 codes; of four bits and fewer those of other codes may stand above them.
+template <int kBits>
+KALIBRI_INLINE __m512i sixteen_codes(const unsigned char* p) {
+  if constexpr (kBits == 8) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  } else if constexpr (kBits <= 4) {
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+    __builtin_memcpy(&low, p, kBits);
+    __builtin_memcpy(&high, p + kBits, kBits);
+    const __m512i words =
+        _mm512_mask_set1_epi32(_mm512_set1_epi32(static_cast<int>(low)), 0xff00, static_cast<int>(high));
+    return _mm512_srlv_epi32(
+        words, _mm512_setr_epi32(0, kBits, 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits, 0, kBits,
+                                 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits));
+  } else {
+    const __m512i shifts =
+        _mm512_setr_epi64(0, kBits, 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits);
+    __m256i halves[2];
+    KALIBRI_UNROLL for (int i = 0; i < 2; ++i) {
+      std::uint64_t word = 0;
+      __builtin_memcpy(&word, p + i * kBits, kBits);
+      const __m512i shifted = _mm512_srlv_epi64(_mm512_set1_epi64(static_cast<long long>(word)), shifts);
+      halves[i] = _mm512_cvtepi64_epi32(shifted);
+    }
+    const __m512i codes = _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1);
+    return _mm512_and_si512(codes, _mm512_set1_epi32((1 << kBits) - 1));
+  }
+}
+template <int kBits>
+KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  // The weights of 2^kBits codes fill a vector, so that the code is an index: of its low four bits.
+  const Vector codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i mask = _mm512_set1_epi32((1 << kBits) - 1);
+  KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) {
+    const __m512i index = sixteen_codes<kBits>(p + i * 2 * kBits);
+    if constexpr (kBits <= 4) {
+      v[i] = _mm512_permutexvar_ps(kBits == 4 ? index : _mm512_and_si512(index, mask), fma(codes, scale, bias));
+    } else {
+      v[i] = fma(_mm512_cvtepi32_ps(index), scale, bias);
+    }
+  }
+}
 
 KALIBRI_INLINE Vector fold(const Vector* s) { return add(s[0], s[1]); }
 

@@ -3,6 +3,8 @@
 
 #include <arm_neon.h>
 
+#include <cstdint>
+
 #include "engine/kernels/isa_macros.hpp"
 
 namespace kalibri::kernels {
@@ -51,6 +53,33 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
 }
 constexpr float kStreamScale = 1.0F;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+
+KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
+  float value = 0;
+  __builtin_memcpy(&value, p, sizeof value);
+  return splat(value);
+}
+KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
+  std::uint16_t bits = 0;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  return vreinterpretq_f32_u32(vdupq_n_u32(std::uint32_t{bits} << 16));
+}
+
+template <int kBits>
+KALIBRI_INLINE Vector four_codes(std::uint64_t word) {
+  constexpr std::int32_t kShifts[4] = {0, -kBits, -2 * kBits, -3 * kBits};
+  const uint32x4_t words = vdupq_n_u32(static_cast<std::uint32_t>(word));
+  return vcvtq_f32_u32(vandq_u32(vshlq_u32(words, vld1q_s32(kShifts)), vdupq_n_u32((1U << kBits) - 1)));
+}
+template <int kBits>
+KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  KALIBRI_UNROLL for (int i = 0; i < kVectors; i += 2, p += kBits) {
+    std::uint64_t word = 0;
+    __builtin_memcpy(&word, p, kBits);
+    v[i] = fma(four_codes<kBits>(word), scale, bias);
+    v[i + 1] = fma(four_codes<kBits>(word >> 4 * kBits), scale, bias);
+  }
+}
 
 KALIBRI_INLINE Vector fold(const Vector* s) {
   return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])));

@@ -103,6 +103,34 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
 constexpr float kStreamScale = 1.0F;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
 
+/// One value in every lane, from memory.
+KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
+  float value = 0;
+  __builtin_memcpy(&value, p, sizeof value);
+  return splat(value);
+}
+KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
+  return splat(__builtin_bit_cast(float, std::uint32_t{p[0]} << 16 | std::uint32_t{p[1]} << 24));
+}
+
+/// 8 codes of kBits bits, least significant bit first, in the low bits of a word.
+template <int kBits>
+KALIBRI_INLINE std::uint64_t eight_codes(const unsigned char* p) {
+  std::uint64_t word = 0;
+  __builtin_memcpy(&word, p, kBits);
+  return word;
+}
+
+/// fma(code, scale, bias) of 32 codes of kBits bits, in kVectors vectors.
+template <int kBits>
+KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  for (int i = 0; i < 32; ++i) {
+    const std::uint64_t code = eight_codes<kBits>(p + i / 8 * kBits) >> i % 8 * kBits & ((1U << kBits) - 1);
+    v[i / kWidth].lane[i % kWidth] = static_cast<float>(code);
+  }
+  for (int i = 0; i < kVectors; ++i) v[i] = fma(v[i], scale, bias);
+}
+
 /// The tree's steps from 32 sums down to kWidth, which stay in order.
 KALIBRI_INLINE Vector fold(const Vector* s) {
   Vector sums[kVectors];

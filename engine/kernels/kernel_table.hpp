@@ -83,7 +83,8 @@ struct KernelTable {
   std::size_t (*matmul_scratch)(const MatrixView& w, std::int64_t n_tokens);
 
   /// y[t, r] = sum_j W[r, j] x[t, j] for row_begin <= r < row_end and all tokens t, at y[t * y_stride + r].
-  /// packed: x [n_tokens, w.n_cols] by `pack` of this table. f32 and bf16: dot32 of the exact weight. e4m3_block:
+  /// packed: x [n_tokens, w.n_cols] by `pack` of this table. f32 and bf16: dot32 of the exact weight; affine: dot32 of
+  /// fma(code, scale, bias). e4m3_block:
   /// x'_j = fl(x_j * fl(scale_inv * 2^-22)) with the scale of the weight's block, w'_j = code * 2^-8 (exact), then
   /// dot32(w', x') * 2^30; |x_j * scale_inv| < 2^38. (These powers of two leave room for a table to move others
   /// between the operands, and keep subnormal operands, which many processors are slow at, out of ordinary products.)

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "engine/base/check.hpp"
+#include "engine/kernels/codec.hpp"
 #include "engine/kernels/scalar_math.hpp"
 #include "engine/kernels/tables.hpp"
 
@@ -61,6 +63,11 @@ float weight_row_times(const MatrixView& w, std::int64_t row, const float* x) {
       };
       const auto scaled_x = [&](std::int64_t j) { return x[j] * (scales[j / kFp8Block] * 0x1p-22F); };
       return dot32(w.n_cols, code_value, scaled_x) * 0x1p30F;
+    }
+    case Format::affine: {
+      std::vector<float> weights(static_cast<std::size_t>(w.n_cols));
+      decode_row(w, row, weights.data());
+      return dot(weights.data(), x, w.n_cols);
     }
   }
   throw InternalError(__FILE__, __LINE__, "unknown weight format");

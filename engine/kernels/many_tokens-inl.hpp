@@ -21,18 +21,15 @@ struct Panel {
 };
 
 /// Fills a panel with rows from `row` on and steps from `step` on; a tile's rows side by side, as they are written.
-template <class Weights>
+template <class Row>
 KALIBRI_INLINE void decode_panel(const MatrixView& w, std::int64_t row, std::int64_t step, const Panel& panel) {
-  const std::int64_t row_bytes = w.n_cols * Weights::kBytes;
   for (std::int64_t i = 0; i < panel.n_rows; i += kRowTile) {
     for (std::int64_t k = 0; k < panel.n_steps; ++k) {
       const std::int64_t n_cols = w.n_cols - (step + k) * kLanes;
       for (std::int64_t r = 0; r < min(kRowTile, panel.n_rows - i); ++r) {
-        const unsigned char* from = row_of<Weights>(w, row + i + r);
-        __builtin_prefetch(from + (step + k) * kLanes * Weights::kBytes + kRowTile * row_bytes);  // the next tile's
-        const Lanes weights = n_cols >= kLanes
-                                  ? load_weights<Weights>(from, step + k)
-                                  : load_weights<Weights>(LastStep<Weights>(from, step + k, n_cols).row, 0);
+        const Row from(w, row + i + r);
+        __builtin_prefetch(Row(w, row + i + r + kRowTile).at(step + k));  // the next tile's
+        const Lanes weights = from.load(step + k, n_cols);
         float* to = panel.tile(i) + (k * kRowTile + r) * kWidth;
         KALIBRI_UNROLL for (int slice = 0; slice < kVectors; ++slice) {
           store(to + slice * panel.slice_size(), weights.v[slice]);
@@ -88,10 +85,10 @@ void multiply_panel(const Panel& panel, const float* x, std::int64_t x_slice, bo
 }
 
 /// The trees of a panel's sums with the first n_tokens of a token tile; y[t * y_stride + row].
-template <class Weights>
+template <class Row>
 void finish_panel(const float* sums, std::int64_t n_rows, std::int64_t n_tokens, float* y, std::int64_t y_stride) {
   float results[kPanelProducts + kWidth];
-  for (std::int64_t i = 0; i < n_rows * kTokenTile; i += kWidth) store(results + i, finish<Weights>(sums + i * kLanes));
+  for (std::int64_t i = 0; i < n_rows * kTokenTile; i += kWidth) store(results + i, finish<Row>(sums + i * kLanes));
   for (std::int64_t t = 0; t < n_tokens; ++t) {
     for (std::int64_t r = 0; r < n_rows; ++r) y[t * y_stride + r] = results[r * kTokenTile + t];
   }
@@ -109,7 +106,7 @@ KALIBRI_INLINE Cut cut_for(std::int64_t n_tokens, std::int64_t steps) {
 }
 
 /// Rows [begin, end), which share their scales if there are any.
-template <class Weights>
+template <class Row>
 void multiply_many_tokens(const MatrixView& w, std::int64_t begin, std::int64_t end, const float* packed,
                           std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch) {
   const std::int64_t steps = n_steps(w.n_cols);
@@ -119,7 +116,7 @@ void multiply_many_tokens(const MatrixView& w, std::int64_t begin, std::int64_t 
   for (std::int64_t block = 0; block < n_tokens; block += cut.block_tokens) {
     const std::int64_t n_block = min(cut.block_tokens, n_tokens - block);
     const float* x = packed + block * steps * kLanes;
-    if constexpr (Weights::kScaled) {
+    if constexpr (Row::kScaled) {
       const std::int64_t n_tiles = round_up(n_block, kTokenTile) / kTokenTile;
       scale_activations<kTokenTile * kWidth>(w, begin, 1.0F, x, n_tiles * kVectors, scaled);
       x = scaled;
@@ -127,14 +124,14 @@ void multiply_many_tokens(const MatrixView& w, std::int64_t begin, std::int64_t 
     for (std::int64_t row = begin; row < end; row += cut.panel_rows) {
       for (std::int64_t step = 0; step < steps; step += cut.panel_steps) {
         const Panel panel = {scratch, min(cut.panel_rows, end - row), min(cut.panel_steps, steps - step)};
-        decode_panel<Weights>(w, row, step, panel);
+        decode_panel<Row>(w, row, step, panel);
         for (std::int64_t t = 0; t < n_block; t += kTokenTile) {
           float* tile_sums = sums + (cut.panel_steps < steps ? t * kRowTile * kLanes : 0);
           multiply_panel(panel, x + t * steps * kLanes + step * kTokenTile * kWidth, steps * kTokenTile * kWidth,
                          step == 0, tile_sums);
           if (step + panel.n_steps < steps) continue;
-          finish_panel<Weights>(tile_sums, panel.n_rows, min(kTokenTile, n_block - t), y + (block + t) * y_stride + row,
-                                y_stride);
+          finish_panel<Row>(tile_sums, panel.n_rows, min(kTokenTile, n_block - t), y + (block + t) * y_stride + row,
+                            y_stride);
         }
       }
     }

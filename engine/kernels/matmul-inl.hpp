@@ -15,18 +15,36 @@ std::size_t matmul_scratch(const MatrixView& w, std::int64_t n_tokens) {
   return static_cast<std::size_t>((n_panel + n_scaled * steps) * kLanes);
 }
 
-template <class Weights>
+template <class Row>
 void matmul_as(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const float* packed,
                std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch) {
   for (std::int64_t begin = row_begin; begin < row_end;) {
-    const std::int64_t end = Weights::kScaled ? min(row_end, (begin / kFp8Block + 1) * kFp8Block) : row_end;
+    const std::int64_t end = Row::kScaled ? min(row_end, (begin / kFp8Block + 1) * kFp8Block) : row_end;
     if (n_tokens > 1) {
-      multiply_many_tokens<Weights>(w, begin, end, packed, n_tokens, y, y_stride, scratch);
+      multiply_many_tokens<Row>(w, begin, end, packed, n_tokens, y, y_stride, scratch);
     } else if (n_tokens == 1) {
-      if constexpr (Weights::kScaled) scale_activations<kLanes>(w, begin, 1 / kStreamScale, packed, 1, scratch);
-      multiply_one_token<Weights>(w, begin, end, Weights::kScaled ? scratch : packed, y);
+      if constexpr (Row::kScaled) scale_activations<kLanes>(w, begin, 1 / kStreamScale, packed, 1, scratch);
+      multiply_one_token<Row>(w, begin, end, Row::kScaled ? scratch : packed, y);
     }
     begin = end;
+  }
+}
+
+void matmul_affine(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const float* packed,
+                   std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch) {
+  switch (w.bits) {
+    case 2:
+      return matmul_as<AffineRow<2>>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+    case 3:
+      return matmul_as<AffineRow<3>>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+    case 4:
+      return matmul_as<AffineRow<4>>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+    case 5:
+      return matmul_as<AffineRow<5>>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+    case 6:
+      return matmul_as<AffineRow<6>>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+    default:
+      return matmul_as<AffineRow<8>>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
   }
 }
 
@@ -34,11 +52,13 @@ void matmul(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, c
             std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch) {
   switch (w.format) {
     case Format::f32:
-      return matmul_as<F32Weights>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+      return matmul_as<F32Row>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
     case Format::bf16:
-      return matmul_as<Bf16Weights>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+      return matmul_as<Bf16Row>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
     case Format::e4m3_block:
-      return matmul_as<E4m3Weights>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+      return matmul_as<E4m3Row>(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
+    case Format::affine:
+      return matmul_affine(w, row_begin, row_end, packed, n_tokens, y, y_stride, scratch);
   }
 }
 

@@ -7,33 +7,33 @@ namespace kalibri::kernels {
 namespace {
 
 /// The 32 sums of rows row_a and row_b.
-template <class Weights>
+template <class Row>
 KALIBRI_INLINE void multiply_two_rows(const MatrixView& w, std::int64_t row_a, std::int64_t row_b, const float* x,
                                       float* sums_a, float* sums_b) {
   constexpr std::int64_t kAheadBytes = 4096;  // how far before their use weights are asked for
-  const unsigned char* a = row_of<Weights>(w, row_a);
-  const unsigned char* b = row_of<Weights>(w, row_b);
+  const Row a(w, row_a);
+  const Row b(w, row_b);
   Lanes a_lanes = zero_lanes();
   Lanes b_lanes = zero_lanes();
   const std::int64_t n_full = w.n_cols / kLanes;
   for (std::int64_t step = 0; step < n_full; ++step) {
-    __builtin_prefetch(a + step * kLanes * Weights::kBytes + kAheadBytes);
-    __builtin_prefetch(b + step * kLanes * Weights::kBytes + kAheadBytes);
+    __builtin_prefetch(a.at(step) + kAheadBytes);
+    __builtin_prefetch(b.at(step) + kAheadBytes);
     const Lanes activations = load_lanes(x + step * kLanes);
-    a_lanes = fma(stream_weights<Weights>(a, step), activations, a_lanes);
-    b_lanes = fma(stream_weights<Weights>(b, step), activations, b_lanes);
+    a_lanes = fma(a.stream(step, kLanes), activations, a_lanes);
+    b_lanes = fma(b.stream(step, kLanes), activations, b_lanes);
   }
   if (const std::int64_t n = w.n_cols % kLanes; n != 0) {
     const Lanes activations = load_lanes(x + n_full * kLanes);
-    a_lanes = fma(stream_weights<Weights>(LastStep<Weights>(a, n_full, n).row, 0), activations, a_lanes);
-    b_lanes = fma(stream_weights<Weights>(LastStep<Weights>(b, n_full, n).row, 0), activations, b_lanes);
+    a_lanes = fma(a.stream(n_full, n), activations, a_lanes);
+    b_lanes = fma(b.stream(n_full, n), activations, b_lanes);
   }
   store_lanes(sums_a, a_lanes);
   store_lanes(sums_b, b_lanes);
 }
 
 /// Rows [begin, end): the first half and the second half side by side, because two long streams read faster than one.
-template <class Weights>
+template <class Row>
 void multiply_one_token(const MatrixView& w, std::int64_t begin, std::int64_t end, const float* x, float* y) {
   const std::int64_t half = (end - begin + 1) / 2;
   float sums[2][kWidth * kLanes] = {};
@@ -41,10 +41,10 @@ void multiply_one_token(const MatrixView& w, std::int64_t begin, std::int64_t en
     const std::int64_t n = min(kWidth, begin + half - i);
     for (std::int64_t k = 0; k < n; ++k) {
       const std::int64_t second = min(i + k + half, end - 1);
-      multiply_two_rows<Weights>(w, i + k, second, x, sums[0] + k * kLanes, sums[1] + k * kLanes);
+      multiply_two_rows<Row>(w, i + k, second, x, sums[0] + k * kLanes, sums[1] + k * kLanes);
     }
-    store_up_to(y + i, finish<Weights>(sums[0]), n);
-    store_up_to(y + i + half, finish<Weights>(sums[1]), min(n, end - (i + half)));
+    store_up_to(y + i, finish<Row>(sums[0]), n);
+    store_up_to(y + i + half, finish<Row>(sums[1]), min(n, end - (i + half)));
   }
 }
 

@@ -112,14 +112,6 @@ float softplus_f32(float x) {
 
 double pow_f64(double base, double exponent) { return exp_f64(exponent * log_f64(base)); }
 
-float bf16_to_f32(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-
-std::uint16_t f32_to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);  // quiet, sign and upper payload kept
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 float e4m3_to_f32(std::uint8_t code) {
   if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
   // Sign to bit 31, exponent and mantissa to bits 26..20: an f32 with the exponent too small by 127 - 7 = 120, exactly,

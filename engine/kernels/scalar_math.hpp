@@ -3,6 +3,7 @@
 // same order.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace kalibri::kernels {
@@ -26,8 +27,13 @@ void sincos_f32(double angle, float* cosine, float* sine);
 double pow_f64(double base, double exponent);
 
 /// bf16 <-> f32; narrowing rounds to nearest even, NaN stays NaN.
-float bf16_to_f32(std::uint16_t bits);
-std::uint16_t f32_to_bf16(float value);
+inline float bf16_to_f32(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+inline std::uint16_t f32_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const std::uint32_t quiet_nan = bits >> 16 | 0x40;  // sign and upper payload kept
+  return static_cast<std::uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded);
+}
 
 /// Value of a float8 e4m3fn code: 1 sign, 4 exponent (bias 7), 3 mantissa bits; subnormal step 2^-9; largest 448.
 /// The NaN codes 0x7f and 0xff give NaN.

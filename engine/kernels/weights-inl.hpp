@@ -1,5 +1,5 @@
-// Weights as vectors, a format each. f32 and bf16 are exact; FP8 (kScaled) is exact but for a power of two that the
-// activations make up for, like the scale of the weight's block.
+// Rows of weights as vectors, a format each. f32, bf16 and affine are the stored weight; FP8 (kScaled) is exact but for
+// a power of two that the activations make up for, like the scale of the weight's block.
 #pragma once
 
 #include "engine/kernels/kernel_table.hpp"
@@ -13,7 +13,7 @@ constexpr float kScaleIn = 0x1p-22F;
 constexpr float kScaleOut = 0x1p30F;
 
 /// load: 32 columns in kVectors vectors; stream: the same, where each weight is used once.
-struct F32Weights {
+struct F32Element {
   static constexpr int kBytes = 4;
   static constexpr bool kScaled = false;
   KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) {
@@ -21,7 +21,7 @@ struct F32Weights {
   }
   KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { load(p, v); }
 };
-struct Bf16Weights {
+struct Bf16Element {
   static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
   KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) {
@@ -29,49 +29,99 @@ struct Bf16Weights {
   }
   KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { load(p, v); }
 };
-struct E4m3Weights {
+struct E4m3Element {
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
   KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
   KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { stream_e4m3(p, v); }
 };
 
-template <class Weights>
-KALIBRI_INLINE const unsigned char* row_of(const MatrixView& w, std::int64_t row) {
-  return static_cast<const unsigned char*>(w.data) + row * w.n_cols * Weights::kBytes;
-}
+/// A stored row of elements that stand for themselves. Step s is columns [32 s, 32 s + 32); of the last one the first
+/// n < 32 are there and zeros stand for the others, so that nothing further is read. `stream`: for a single use.
+template <class Element>
+class ElementRow {
+ public:
+  static constexpr bool kScaled = Element::kScaled;
 
-/// Columns [32 step, 32 step + 32) of a row; `stream` decodes them for a single use.
-template <class Weights>
-KALIBRI_INLINE Lanes load_weights(const unsigned char* row, std::int64_t step) {
-  Lanes result;
-  Weights::load(row + step * kLanes * Weights::kBytes, result.v);
-  return result;
-}
-template <class Weights>
-KALIBRI_INLINE Lanes stream_weights(const unsigned char* row, std::int64_t step) {
-  Lanes result;
-  Weights::stream(row + step * kLanes * Weights::kBytes, result.v);
-  return result;
-}
+  KALIBRI_INLINE ElementRow(const MatrixView& w, std::int64_t row)
+      : data_(static_cast<const unsigned char*>(w.data) + row * w.n_cols * Element::kBytes) {}
 
-/// The last n < 32 columns of a row as stored, then zeros: a row of one step. Reads no further.
-template <class Weights>
-struct LastStep {
-  unsigned char row[kLanes * Weights::kBytes] = {};
-
-  KALIBRI_INLINE LastStep(const unsigned char* from, std::int64_t step, std::int64_t n) {
-    __builtin_memcpy(row, from + step * kLanes * Weights::kBytes, static_cast<std::size_t>(n) * Weights::kBytes);
+  [[nodiscard]] KALIBRI_INLINE const unsigned char* at(std::int64_t step) const {
+    return data_ + step * kLanes * Element::kBytes;
   }
+  [[nodiscard]] KALIBRI_INLINE Lanes load(std::int64_t step, std::int64_t n) const {
+    return decode<false>(at(step), n);
+  }
+  [[nodiscard]] KALIBRI_INLINE Lanes stream(std::int64_t step, std::int64_t n) const {
+    return decode<true>(at(step), n);
+  }
+
+ private:
+  template <bool kStreams>
+  KALIBRI_INLINE static Lanes decode(const unsigned char* p, std::int64_t n) {
+    unsigned char padded[kLanes * Element::kBytes] = {};
+    if (n < kLanes) {
+      __builtin_memcpy(padded, p, static_cast<std::size_t>(n) * Element::kBytes);
+      p = padded;
+    }
+    Lanes result;
+    if constexpr (kStreams) {
+      Element::stream(p, result.v);
+    } else {
+      Element::load(p, result.v);
+    }
+    return result;
+  }
+
+  const unsigned char* data_;
+};
+
+using F32Row = ElementRow<F32Element>;
+using Bf16Row = ElementRow<Bf16Element>;
+using E4m3Row = ElementRow<E4m3Element>;
+
+/// A row of packed codes. Groups are whole steps, so that a step lies in one group and is never a part.
+template <int kBits>
+class AffineRow {
+ public:
+  static constexpr bool kScaled = false;
+
+  KALIBRI_INLINE AffineRow(const MatrixView& w, std::int64_t row)
+      : data_(static_cast<const unsigned char*>(w.data) + row * w.n_cols * kBits / 8),
+        has_f32_grid_(w.grid_format == Format::f32),
+        steps_shift_(__builtin_ctz(static_cast<unsigned>(w.group_size)) - 5) {
+    const std::int64_t first = row * (w.n_cols >> (steps_shift_ + 5)) * (has_f32_grid_ ? 4 : 2);
+    scales_ = static_cast<const unsigned char*>(w.scales) + first;
+    biases_ = static_cast<const unsigned char*>(w.biases) + first;
+  }
+
+  [[nodiscard]] KALIBRI_INLINE const unsigned char* at(std::int64_t step) const { return data_ + step * kStepBytes; }
+  [[nodiscard]] KALIBRI_INLINE Lanes load(std::int64_t step, std::int64_t) const {
+    const std::int64_t group = step >> steps_shift_;
+    const Vector scale = has_f32_grid_ ? splat_f32(scales_ + group * 4) : splat_bf16(scales_ + group * 2);
+    const Vector bias = has_f32_grid_ ? splat_f32(biases_ + group * 4) : splat_bf16(biases_ + group * 2);
+    Lanes result;
+    load_affine<kBits>(at(step), scale, bias, result.v);
+    return result;
+  }
+  [[nodiscard]] KALIBRI_INLINE Lanes stream(std::int64_t step, std::int64_t n) const { return load(step, n); }
+
+ private:
+  static constexpr std::int64_t kStepBytes = kLanes * kBits / 8;
+  const unsigned char* data_;
+  const unsigned char* scales_;
+  const unsigned char* biases_;
+  bool has_f32_grid_;
+  int steps_shift_;  // a group has 2^this steps
 };
 
 /// The trees of kWidth dot products whose 32 sums lie one after the other, times what FP8 lacks.
-template <class Weights>
+template <class Row>
 KALIBRI_INLINE Vector finish(const float* sums) {
   Vector folded[kWidth];
   KALIBRI_UNROLL for (int i = 0; i < kWidth; ++i) folded[i] = fold(load_lanes(sums + i * kLanes).v);
   const Vector result = tree(folded);
-  return Weights::kScaled ? mul(result, splat(kScaleOut)) : result;
+  return Row::kScaled ? mul(result, splat(kScaleOut)) : result;
 }
 
 }  // namespace

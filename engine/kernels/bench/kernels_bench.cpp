@@ -1,7 +1,7 @@
 // How near the products come to this machine's ceilings, format by format: one token against a plain sum of the same
 // bytes, many tokens against the FMA peak, each alternated with its ceiling in this process. Thread CPU time on two
 // threads without a barrier; KALIBRI_ISA chooses the table, an
-// argument (f32, bf16, e4m3) one format. A case whose result differs from the scalar table prints
+// argument (f32, bf16, e4m3, affine2 to affine8) one format. A case whose result differs from the scalar table prints
 // nothing.
 #include <sys/mman.h>
 
@@ -66,27 +66,68 @@ T* allocate(std::size_t n) {
 struct Case {
   const char* name;
   Format format;
-  std::size_t n_bytes;  // a weight
-};
-constexpr Case kCases[] = {{"f32", Format::f32, 4}, {"bf16", Format::bf16, 2}, {"e4m3", Format::e4m3_block, 1}};
+  int bits;  // a weight
 
-/// Matrices of one shape in `pool`, their weights of magnitude around 1; of FP8 codes, one in 4,096 is subnormal, as in
-/// matrices of real models.
+  /// Bytes of a matrix with its scales and biases, which follow its codes; FP8's scales are few and elsewhere.
+  [[nodiscard]] std::size_t n_bytes(std::size_t n_weights) const {
+    return n_weights * static_cast<std::size_t>(bits) / 8 + 2 * grid_bytes(n_weights);
+  }
+  [[nodiscard]] std::size_t grid_bytes(std::size_t n_weights) const {
+    return format == Format::affine ? n_weights / kGroup * sizeof(std::uint16_t) : 0;
+  }
+  static constexpr std::size_t kGroup = 64;
+};
+constexpr Case kCases[] = {
+    {"f32", Format::f32, 32},       {"bf16", Format::bf16, 16},     {"e4m3", Format::e4m3_block, 8},
+    {"affine2", Format::affine, 2}, {"affine3", Format::affine, 3}, {"affine4", Format::affine, 4},
+    {"affine5", Format::affine, 5}, {"affine6", Format::affine, 6}, {"affine8", Format::affine, 8}};
+
+/// Weights of magnitude around 1; of FP8 codes, one in 4,096 is subnormal, as in matrices of real models. Affine:
+/// random codes, scales and biases.
+void fill(const Case& c, std::size_t n, unsigned char* data) {
+  std::uint32_t state = 1;
+  const auto next = [&] { return state = state * 1664525 + 1013904223; };
+  const auto put_float = [&](std::size_t at, std::size_t n_bytes) {
+    const std::uint32_t f32 = 0x3f000000U | (next() >> 1 & 0x80ffffffU);
+    std::memcpy(data + at, reinterpret_cast<const char*>(&f32) + 4 - n_bytes, n_bytes);
+  };
+  switch (c.format) {
+    case Format::f32:
+      for (std::size_t i = 0; i < n; ++i) put_float(4 * i, 4);
+      return;
+    case Format::bf16:
+      for (std::size_t i = 0; i < n; ++i) put_float(2 * i, 2);
+      return;
+    case Format::e4m3_block:
+      for (std::size_t i = 0; i < n; ++i) {
+        next();
+        data[i] = static_cast<unsigned char>(state >> 20 == 0 ? 0x01 : 0x30 | (state >> 24 & 0x8f));
+      }
+      return;
+    case Format::affine: {
+      const std::size_t n_codes = c.n_bytes(n) - 2 * c.grid_bytes(n);
+      for (std::size_t i = 0; i < n_codes; ++i) data[i] = static_cast<unsigned char>(next() >> 24);
+      for (std::size_t at = n_codes; at < c.n_bytes(n); at += 2) put_float(at, 2);
+      return;
+    }
+  }
+}
+
+/// Matrices of one shape, side by side in `pool`.
 std::vector<MatrixView> make_matrices(const Case& c, std::int64_t n_rows, unsigned char* pool, std::size_t pool_bytes,
                                       const float* scale_inv) {
   const auto n = static_cast<std::size_t>(n_rows * kCols);
   std::vector<MatrixView> matrices;
-  for (std::size_t at = 0; at + n * c.n_bytes <= pool_bytes; at += n * c.n_bytes) {
-    matrices.push_back({c.format, n_rows, kCols, pool + at, scale_inv});
-  }
-  std::uint32_t state = 1;
-  for (std::size_t i = 0; i < matrices.size() * n; ++i) {
-    state = state * 1664525 + 1013904223;
-    const std::uint32_t f32 = 0x3f000000U | (state >> 1 & 0x80ffffffU);
-    const auto e4m3 = static_cast<unsigned char>(state >> 20 == 0 ? 0x01 : 0x30 | (state >> 24 & 0x8f));
-    if (c.n_bytes == 4) std::memcpy(pool + i * 4, &f32, 4);
-    if (c.n_bytes == 2) std::memcpy(pool + i * 2, reinterpret_cast<const char*>(&f32) + 2, 2);
-    if (c.n_bytes == 1) pool[i] = e4m3;
+  for (unsigned char* at = pool; at + c.n_bytes(n) <= pool + pool_bytes; at += c.n_bytes(n)) {
+    MatrixView w{c.format, n_rows, kCols, at, scale_inv};
+    if (c.format == Format::affine) {
+      w.bits = c.bits;
+      w.group_size = Case::kGroup;
+      w.scales = at + c.n_bytes(n) - 2 * c.grid_bytes(n);
+      w.biases = at + c.n_bytes(n) - c.grid_bytes(n);
+    }
+    matrices.push_back(w);
+    fill(c, n, at);
   }
   return matrices;
 }
@@ -135,7 +176,7 @@ void one_token(const KernelTable& table, const Case& c, const Workspace& space) 
   for (const std::int64_t n_rows : {512, 640, 2560, 6144}) {
     const std::vector<MatrixView> matrices = make_matrices(c, n_rows, space.pool, space.pool_bytes, space.scale_inv);
     if (!equals_scalar(table, matrices[0], 1, space)) continue;
-    const std::size_t n_bytes = matrices.size() * static_cast<std::size_t>(n_rows * kCols) * c.n_bytes;
+    const std::size_t n_bytes = matrices.size() * c.n_bytes(static_cast<std::size_t>(n_rows * kCols));
     std::vector<double> shares, rates;
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       const double product = seconds_of([&](int i) {
@@ -146,7 +187,7 @@ void one_token(const KernelTable& table, const Case& c, const Workspace& space) 
       shares.push_back(sum / product);
       rates.push_back(static_cast<double>(n_bytes) / product * 1e-9);
     }
-    std::printf("%-6s %-4s M=1    N=%-5lld %6.1f GB/s     %.2f of the read-sum\n", table.isa, c.name,
+    std::printf("%-6s %-7s M=1    N=%-5lld %6.1f GB/s     %.2f of the read-sum\n", table.isa, c.name,
                 static_cast<long long>(n_rows), median(rates), median(shares));
     std::fflush(stdout);
   }
@@ -175,7 +216,7 @@ void many_tokens(const KernelTable& table, const Case& c, const Workspace& space
         rates.push_back(rate * 1e-9);
         shares.push_back(rate / (kThreads * chain_flop[0] / chains));
       }
-      std::printf("%-6s %-4s M=%-4lld N=%-5lld %6.1f GFLOP/s  %.2f of the FMA peak\n", table.isa, c.name,
+      std::printf("%-6s %-7s M=%-4lld N=%-5lld %6.1f GFLOP/s  %.2f of the FMA peak\n", table.isa, c.name,
                   static_cast<long long>(n_tokens), static_cast<long long>(n_rows), median(rates), median(shares));
       std::fflush(stdout);
     }

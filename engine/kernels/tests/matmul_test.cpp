@@ -1,5 +1,8 @@
 // Products: every table against the scalar definition, on bits, for every format, shape, split and alignment; and the
 // controls that show the comparison would see another order, scale or weight.
+#include <utility>
+
+#include "engine/kernels/affine_codec.hpp"
 #include "engine/kernels/scalar_math.hpp"
 #include "engine/kernels/tests/support.hpp"
 
@@ -8,13 +11,67 @@ namespace {
 
 using namespace test;
 
+/// A stored format; the last three are the affine formats'.
+struct Kind {
+  Format format = Format::f32;
+  std::int32_t bits = 0;
+  std::int32_t group_size = 0;
+  Format grid_format = Format::bf16;
+
+  /// The least number of columns from n on that a row can have.
+  [[nodiscard]] std::int64_t n_cols_from(std::int64_t n) const {
+    return format == Format::affine ? (n + group_size - 1) / group_size * group_size : n;
+  }
+};
+
+const std::vector<Kind> kKinds = {{Format::f32},
+                                  {Format::bf16},
+                                  {Format::e4m3_block},
+                                  {Format::affine, 2, 32, Format::bf16},
+                                  {Format::affine, 3, 64, Format::f32},
+                                  {Format::affine, 4, 128, Format::bf16},
+                                  {Format::affine, 5, 32, Format::f32},
+                                  {Format::affine, 6, 64, Format::bf16},
+                                  {Format::affine, 8, 128, Format::f32}};
+
+std::vector<Kind> all_affine_kinds() {
+  std::vector<Kind> kinds;
+  for (const std::int32_t bits : {2, 3, 4, 5, 6, 8}) {
+    for (const std::int32_t group_size : {32, 64, 128}) {
+      for (const Format grid : {Format::bf16, Format::f32}) kinds.push_back({Format::affine, bits, group_size, grid});
+    }
+  }
+  return kinds;
+}
+
 /// Stored weights with their scales, in guarded memory.
 struct Weights {
   Weights(Format format, std::int64_t n_rows, std::int64_t n_cols, const std::vector<unsigned char>& bytes,
           const std::vector<float>& scales, std::int64_t gap)
-      : data(bytes, gap), scale_inv(scales, 0), view{format, n_rows, n_cols, data.data(), scale_inv.data()} {}
+      : data(bytes, gap),
+        scale_inv(scales, 0),
+        grid_scales(0),
+        grid_biases(0),
+        view{.format = format, .n_rows = n_rows, .n_cols = n_cols, .data = data.data(), .scale_inv = scale_inv.data()} {
+  }
+  Weights(const Kind& kind, std::int64_t n_rows, std::int64_t n_cols, const std::vector<unsigned char>& bytes,
+          const std::vector<unsigned char>& scales, const std::vector<unsigned char>& biases, std::int64_t gap)
+      : data(bytes, gap),
+        scale_inv(0),
+        grid_scales(scales, gap + 1),
+        grid_biases(biases, 3 * gap),
+        view{.format = kind.format,
+             .n_rows = n_rows,
+             .n_cols = n_cols,
+             .data = data.data(),
+             .bits = kind.bits,
+             .group_size = kind.group_size,
+             .scales = grid_scales.data(),
+             .biases = grid_biases.data(),
+             .grid_format = kind.grid_format} {}
   Guarded<unsigned char> data;
   Guarded<float> scale_inv;
+  Guarded<unsigned char> grid_scales, grid_biases;
   MatrixView view;
 };
 
@@ -26,21 +83,39 @@ std::vector<float> positive_vector(Generator& random, std::int64_t n) {
   return values;
 }
 
-std::vector<unsigned char> random_weight_bytes(Generator& random, Format format, std::int64_t n) {
+/// f32 or bf16 values (truncated).
+std::vector<unsigned char> float_bytes(const std::vector<float>& values, Format format) {
   std::vector<unsigned char> bytes;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto value = bits(random.uniform());
-    const auto code = static_cast<unsigned char>(random.next());
-    const int n_bytes = format == Format::f32 ? 4 : format == Format::bf16 ? 2 : 0;
-    for (int k = 4 - n_bytes; k < 4; ++k) bytes.push_back(static_cast<unsigned char>(value >> 8 * k));
-    if (n_bytes == 0) bytes.push_back((code & 0x7f) == 0x7f ? 0x01 : code);
+  for (const float value : values) {
+    for (int k = format == Format::f32 ? 0 : 2; k < 4; ++k)
+      bytes.push_back(static_cast<unsigned char>(bits(value) >> 8 * k));
   }
   return bytes;
 }
 
-Weights random_weights(Generator& random, Format format, std::int64_t n_rows, std::int64_t n_cols, std::int64_t gap) {
+std::vector<unsigned char> random_bytes(Generator& random, std::int64_t n) {
+  std::vector<unsigned char> bytes;
+  for (std::int64_t i = 0; i < n; ++i) bytes.push_back(static_cast<unsigned char>(random.next()));
+  return bytes;
+}
+
+std::vector<unsigned char> random_weight_bytes(Generator& random, Format format, std::int64_t n) {
+  if (format != Format::e4m3_block) return float_bytes(uniform_vector(random, n), format);
+  std::vector<unsigned char> codes = random_bytes(random, n);
+  for (unsigned char& code : codes) code = (code & 0x7f) == 0x7f ? 0x01 : code;
+  return codes;
+}
+
+Weights random_weights(Generator& random, const Kind& kind, std::int64_t n_rows, std::int64_t n_cols,
+                       std::int64_t gap) {
+  if (kind.format == Format::affine) {
+    const std::int64_t n_groups = n_rows * n_cols / kind.group_size;
+    const std::vector<unsigned char> codes = random_bytes(random, n_rows * n_cols * kind.bits / 8);
+    const std::vector<unsigned char> scales = float_bytes(uniform_vector(random, n_groups), kind.grid_format);
+    return {kind, n_rows, n_cols, codes, scales, float_bytes(uniform_vector(random, n_groups), kind.grid_format), gap};
+  }
   const std::vector<float> scales = positive_vector(random, n_blocks(n_rows) * n_blocks(n_cols));
-  return {format, n_rows, n_cols, random_weight_bytes(random, format, n_rows * n_cols), scales, gap};
+  return {kind.format, n_rows, n_cols, random_weight_bytes(random, kind.format, n_rows * n_cols), scales, gap};
 }
 
 /// All rows, in pieces that end at `cuts`; tokens are packed in pieces too. Checks that nothing else was written.
@@ -81,15 +156,16 @@ void check_product(const MatrixView& w, const Activations& x, const std::vector<
   }
 }
 
-constexpr Format kFormats[] = {Format::f32, Format::bf16, Format::e4m3_block};
-
 TEST_CASE("a product has the scalar bits for any shape, split of rows and alignment") {
-  for (const Format format : kFormats) {
-    for (const std::int64_t n_cols : {1, 31, 32, 33, 96, 127, 128, 129, 290}) {
+  for (const Kind& kind : kKinds) {
+    std::int64_t before = 0;
+    for (const std::int64_t wanted : {1, 31, 32, 33, 96, 127, 128, 129, 290}) {
+      const std::int64_t n_cols = kind.n_cols_from(wanted);
+      if (std::exchange(before, n_cols) == n_cols) continue;
       Generator random(static_cast<std::uint64_t>(n_cols));
       KALIBRI_SEED(random);
       for (const std::int64_t n_rows : {1, 2, 7, 65, 131, 259}) {
-        const Weights weights = random_weights(random, format, n_rows, n_cols, random.below(64));
+        const Weights weights = random_weights(random, kind, n_rows, n_cols, random.below(64));
         for (const std::int64_t n_tokens : {1, 2, 7, 8, 9}) {
           const std::int64_t stride = n_cols + random.below(5);
           const Guarded<float> x(uniform_vector(random, (n_tokens - 1) * stride + n_cols), random.below(16));
@@ -103,27 +179,29 @@ TEST_CASE("a product has the scalar bits for any shape, split of rows and alignm
 }
 
 TEST_CASE("a product has the scalar bits for many tokens, past a block of them") {
-  for (const Format format : kFormats) {
+  for (const Kind& kind : kKinds) {
+    const std::int64_t n_cols = kind.n_cols_from(161);
     for (const std::int64_t n_tokens : {33, 127, 129, 513}) {
       Generator random(static_cast<std::uint64_t>(n_tokens));
       KALIBRI_SEED(random);
-      const Weights weights = random_weights(random, format, 53, 161, 0);
-      const Guarded<float> x(uniform_vector(random, n_tokens * 161), 0);
-      check_product(weights.view, {x.data(), 161, n_tokens, 161}, {50});
+      const Weights weights = random_weights(random, kind, 53, n_cols, 0);
+      const Guarded<float> x(uniform_vector(random, n_tokens * n_cols), 0);
+      check_product(weights.view, {x.data(), n_cols, n_tokens, n_cols}, {50});
     }
   }
 }
 
 TEST_CASE("a product has the scalar bits at the model's widths") {
-  for (const Format format : kFormats) {
-    Generator random(static_cast<std::uint64_t>(format));
+  for (const Kind& kind : kKinds) {
+    Generator random(static_cast<std::uint64_t>(kind.format) + static_cast<std::uint64_t>(kind.bits));
     KALIBRI_SEED(random);
-    const Weights weights = random_weights(random, format, 100, 6144, 0);
+    const Weights weights = random_weights(random, kind, 100, 6144, 0);
     const Guarded<float> x(uniform_vector(random, 5 * 6144), 0);
     check_product(weights.view, {x.data(), 6144, 1, 6144}, {});
     check_product(weights.view, {x.data(), 6144, 5, 6144}, {33});
-    const MatrixView narrow = {format, 100, 2590, weights.view.data, weights.view.scale_inv};
-    check_product(narrow, {x.data(), 2590, 8, 2590}, {7});
+    MatrixView narrow = weights.view;
+    narrow.n_cols = kind.n_cols_from(2590);
+    check_product(narrow, {x.data(), narrow.n_cols, 8, narrow.n_cols}, {7});
   }
 }
 
@@ -156,8 +234,60 @@ TEST_CASE("all 254 FP8 codes that are numbers have the scalar bits, in every col
   }
 }
 
+/// Bit `index` of a stream whose bytes begin with their least significant bit.
+unsigned bit_of(const std::vector<unsigned char>& bytes, std::size_t index) {
+  return bytes[index / 8] >> index % 8 & 1U;
+}
+
+TEST_CASE("every affine format has the scalar bits, and each code in each column its own weight") {
+  for (const Kind& kind : all_affine_kinds()) {
+    Generator random(static_cast<std::uint64_t>(kind.bits * kind.group_size));
+    KALIBRI_SEED(random);
+    const std::int64_t n_rows = 9;
+    const std::int64_t n_cols = 2 * kind.group_size;
+    const Weights weights = random_weights(random, kind, n_rows, n_cols, random.below(7));
+    for (const std::int64_t n_tokens : {1, 5, 40}) {
+      const Guarded<float> x(uniform_vector(random, n_tokens * n_cols), 0);
+      check_product(weights.view, {x.data(), n_cols, n_tokens, n_cols}, {4});
+    }
+    // One column at a time: the product is the weight itself.
+    const std::vector<unsigned char> codes = weights.data.values();
+    const std::vector<unsigned char> scales = weights.grid_scales.values();
+    const std::vector<unsigned char> biases = weights.grid_biases.values();
+    const auto grid_value = [&](const std::vector<unsigned char>& values, std::size_t group) {
+      std::uint32_t pattern = 0;
+      if (kind.grid_format == Format::f32) {
+        std::memcpy(&pattern, values.data() + 4 * group, 4);
+      } else {
+        pattern = std::uint32_t{values[2 * group]} << 16 | std::uint32_t{values[2 * group + 1]} << 24;
+      }
+      return std::bit_cast<float>(pattern);
+    };
+    std::vector<KernelTable const*> tables = tables_under_test();
+    tables.push_back(&scalar());
+    for (std::size_t j = 0; j < static_cast<std::size_t>(n_cols); ++j) {
+      std::vector<float> one(static_cast<std::size_t>(n_cols), 0.0F);
+      one[j] = 1.0F;
+      std::vector<float> expected;
+      for (std::size_t row = 0; row < static_cast<std::size_t>(n_rows); ++row) {
+        const std::size_t at = row * static_cast<std::size_t>(n_cols) + j;
+        unsigned code = 0;
+        for (std::size_t k = 0; k < static_cast<std::size_t>(kind.bits); ++k) {
+          code |= bit_of(codes, at * static_cast<std::size_t>(kind.bits) + k) << k;
+        }
+        const std::size_t group = at / static_cast<std::size_t>(kind.group_size);
+        expected.push_back(std::fma(static_cast<float>(code), grid_value(scales, group), grid_value(biases, group)));
+      }
+      for (const KernelTable* table : tables) {
+        INFO(table->isa << ", " << kind.bits << " bits, groups of " << kind.group_size << ", column " << j);
+        REQUIRE(same_bits(product(*table, weights.view, {one.data(), n_cols, 1, n_cols}, {}), expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("zeros, subnormals, infinities and extremes have the scalar bits") {
-  for (const Format format : kFormats) {
+  for (const Format format : {Format::f32, Format::bf16, Format::e4m3_block}) {
     Generator random(6);
     KALIBRI_SEED(random);
     for (int round = 0; round < 20; ++round) {
@@ -185,6 +315,26 @@ TEST_CASE("zeros, subnormals, infinities and extremes have the scalar bits") {
   }
 }
 
+TEST_CASE("affine products of extreme grids and activations have the scalar bits") {
+  for (const Kind& kind : all_affine_kinds()) {
+    Generator random(static_cast<std::uint64_t>(kind.bits + kind.group_size));
+    KALIBRI_SEED(random);
+    const std::int64_t n_cols = 2 * kind.group_size;
+    std::vector<float> scales = any_vector(random, 9 * 2);
+    std::vector<float> biases = any_vector(random, 9 * 2);
+    for (auto* grid : {&scales, &biases}) {
+      for (float& value : *grid) value = std::isfinite(value) ? value : -0.0F;
+    }
+    const Weights weights(kind, 9, n_cols, random_bytes(random, 9 * n_cols * kind.bits / 8),
+                          float_bytes(scales, kind.grid_format), float_bytes(biases, kind.grid_format), 1);
+    std::vector<float> x = uniform_vector(random, 5 * n_cols);
+    for (float& value : x) value = random.below(4) == 0 ? random.any() : value * 0x1p-70F;
+    check_product(weights.view, {x.data(), n_cols, 5, n_cols}, {});
+    for (float& value : x) value = random.below(2) == 0 ? -0.0F : std::copysign(0x1p-140F, value);
+    check_product(weights.view, {x.data(), n_cols, 1, n_cols}, {});
+  }
+}
+
 TEST_CASE("the comparison of products sees another order, a neighbour's scale and one bit of a weight") {
   Generator random(7);
   KALIBRI_SEED(random);
@@ -207,7 +357,7 @@ TEST_CASE("the comparison of products sees another order, a neighbour's scale an
   CHECK(!same_bits(product(scalar(), wrong_weight.view, activations, {}), right));
 
   // Columns in another order, weights and activations alike: 20 sums that differ by their rounding alone.
-  const Weights f32 = random_weights(random, Format::f32, 20, n_cols, 0);
+  const Weights f32 = random_weights(random, {Format::f32}, 20, n_cols, 0);
   std::vector<unsigned char> reversed_bytes = f32.data.values();
   auto* reversed_rows = reinterpret_cast<float*>(reversed_bytes.data());
   for (std::int64_t r = 0; r < 20; ++r) std::reverse(reversed_rows + r * n_cols, reversed_rows + (r + 1) * n_cols);
@@ -215,6 +365,51 @@ TEST_CASE("the comparison of products sees another order, a neighbour's scale an
   const std::vector<float> in_order = product(scalar(), f32.view, activations, {});
   std::reverse(x.begin(), x.end());
   CHECK(!same_bits(product(scalar(), reversed.view, activations, {}), in_order));
+}
+
+TEST_CASE("the comparison of products sees a code's bit, another group's grid and a product that is rounded first") {
+  Generator random(8);
+  KALIBRI_SEED(random);
+  for (const Kind& kind : all_affine_kinds()) {
+    const std::int64_t n_cols = 2 * kind.group_size;
+    const std::vector<float> x = positive_vector(random, n_cols);
+    const Activations activations{x.data(), n_cols, 1, n_cols};
+    const Weights weights = random_weights(random, kind, 20, n_cols, 0);
+    const std::vector<float> right = product(scalar(), weights.view, activations, {});
+
+    weights.data.data()[5] ^= 0x10;
+    CHECK(!same_bits(product(scalar(), weights.view, activations, {}), right));
+    weights.data.data()[5] ^= 0x10;
+    CHECK(same_bits(product(scalar(), weights.view, activations, {}), right));
+
+    const std::size_t grid_bytes = kind.grid_format == Format::f32 ? 4 : 2;
+    unsigned char* bias = weights.grid_biases.data();
+    std::swap_ranges(bias, bias + grid_bytes, bias + grid_bytes);
+    CHECK(!same_bits(product(scalar(), weights.view, activations, {}), right));
+    std::swap_ranges(bias, bias + grid_bytes, bias + grid_bytes);
+
+    // scale * sum(code x) + bias * sum(x), which others compute: another rounding.
+    std::vector<float> factored;
+    for (std::int64_t row = 0; row < 20; ++row) {
+      float total = 0;
+      for (std::int64_t group = 0; group < 2; ++group) {
+        std::vector<std::uint8_t> codes(static_cast<std::size_t>(kind.group_size));
+        unpack_codes(weights.data.data() + (row * 2 + group) * kind.group_size * kind.bits / 8, kind.group_size,
+                     kind.bits, codes.data());
+        float with_codes = 0;
+        float alone = 0;
+        for (std::int64_t i = 0; i < kind.group_size; ++i) {
+          const float value = x[static_cast<std::size_t>(group * kind.group_size + i)];
+          with_codes = std::fma(static_cast<float>(codes[static_cast<std::size_t>(i)]), value, with_codes);
+          alone += value;
+        }
+        const AffineGrid grid = stored_grid(weights.view, row, group);
+        total += grid.scale * with_codes + grid.bias * alone;
+      }
+      factored.push_back(total);
+    }
+    CHECK(!same_bits(factored, right));
+  }
 }
 
 }  // namespace
