@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "engine/base/error.hpp"
+#include "engine/checkpoint/affine_weight.hpp"
 #include "engine/checkpoint/json.hpp"
 #include "engine/checkpoint/shard_list.hpp"
 #include "engine/checkpoint/values.hpp"
@@ -84,6 +85,7 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
     checkpoint.config_bytes_.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
     checkpoint.config_ = parse_json(file.bytes(), file.path());
     if (!checkpoint.config_.is_object()) fail(ErrorCode::format, file.path(), "is no JSON object");
+    checkpoint.affine_ = AffineConfig::from_json(checkpoint.config_, file.path().string());
   }
 
   const ShardList list = find_shards(directory);
@@ -122,6 +124,7 @@ kernels::MatrixView Checkpoint::matrix(std::string_view name, std::int64_t n_row
                                        bool check_values) const {
   throw_if(matrix_problem(name, n_rows, n_cols, check_values));
   const TensorView& weight = *find(name);
+  if (weight.dtype == Dtype::u32) return affine_rows(*this, name, n_cols, 0, n_rows);
   kernels::MatrixView view{.n_rows = n_rows, .n_cols = n_cols, .data = weight.bytes.data()};
   if (weight.dtype == Dtype::f8_e4m3) {
     view.format = kernels::Format::e4m3_block;
@@ -132,10 +135,24 @@ kernels::MatrixView Checkpoint::matrix(std::string_view name, std::int64_t n_row
   return view;
 }
 
+kernels::MatrixView Checkpoint::unscaled_matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols) const {
+  throw_if(unscaled_problem(name, std::array{n_rows, n_cols}, /*check_values=*/true));
+  return matrix(name, n_rows, n_cols, /*check_values=*/false);
+}
+
+kernels::MatrixView Checkpoint::plain_matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols) const {
+  throw_if(small_tensor_problem(name, std::array{n_rows, n_cols}));
+  return matrix(name, n_rows, n_cols, /*check_values=*/false);
+}
+
 kernels::MatrixView Checkpoint::stacked_matrix(std::string_view name, std::int64_t n, std::int64_t n_rows,
-                                               std::int64_t n_cols, std::int64_t index) const {
-  throw_if(small_tensor_problem(name, std::array{n, n_rows, n_cols}));
+                                               std::int64_t n_cols, std::int64_t index, bool check_values) const {
+  throw_if(unscaled_problem(name, std::array{n, n_rows, n_cols}, /*check_values=*/false));
   const TensorView& stack = *find(name);
+  if (stack.dtype == Dtype::u32) {
+    if (check_values) throw_if(affine_value_problem(*this, name, index * n_rows, n_rows));
+    return affine_rows(*this, name, n_cols, index * n_rows, n_rows);
+  }
   const kernels::MatrixView all{.format = stack.dtype == Dtype::bf16 ? kernels::Format::bf16 : kernels::Format::f32,
                                 .n_rows = n * n_rows,
                                 .n_cols = n_cols,
@@ -206,6 +223,7 @@ std::optional<Problem> Checkpoint::integers_problem(std::string_view name, std::
 
 std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                                   bool check_values) const {
+  if (is_affine(*this, name)) return unscaled_problem(name, std::array{n_rows, n_cols}, check_values);
   if (auto problem = shape_problem(name, std::array{n_rows, n_cols}, "config.json")) return problem;
   const TensorView& weight = *find(name);
   if (weight.dtype == Dtype::bf16 || weight.dtype == Dtype::f32) return {};
@@ -236,6 +254,16 @@ std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::in
   const std::int64_t at = find_not_finite(weight);
   if (at < 0) return {};
   return problem_in(weight, name, fmt::format("NaN code at {}, expected numbers", index_text(at, weight.shape)));
+}
+
+std::optional<Problem> Checkpoint::unscaled_problem(std::string_view name, std::span<const std::int64_t> shape,
+                                                    bool check_values) const {
+  if (!is_affine(*this, name)) return small_tensor_problem(name, shape);
+  if (auto problem = affine_problem(*this, name, shape)) return problem;
+  if (!check_values) return {};
+  std::int64_t n_rows = 1;
+  for (const std::int64_t n : shape.first(shape.size() - 1)) n_rows *= n;
+  return affine_value_problem(*this, name, 0, n_rows);
 }
 
 const float* Checkpoint::scales(const TensorView& tensor) const {

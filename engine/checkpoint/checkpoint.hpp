@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/checkpoint/affine_config.hpp"
 #include "engine/checkpoint/safetensors.hpp"
 #include "engine/kernels/matrix_view.hpp"
 
@@ -33,6 +34,8 @@ class Checkpoint {
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   [[nodiscard]] const nlohmann::json& config() const { return config_; }
   [[nodiscard]] const std::string& config_bytes() const { return config_bytes_; }
+  /// config.json's `quantization`: in which formats packed weights are.
+  [[nodiscard]] const std::optional<AffineConfig>& affine() const { return affine_; }
   /// By file name.
   [[nodiscard]] const std::vector<SafetensorsFile>& shards() const { return shards_; }
   /// The index's metadata.total_size, when it has one.
@@ -47,15 +50,22 @@ class Checkpoint {
   [[nodiscard]] const TensorView& require(std::string_view name, std::span<const std::int64_t> shape,
                                           std::string_view why) const;
 
-  /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, or f8_e4m3 with `…weight_scale_inv` (f32, bf16
-  /// or f16 [ceil(n_rows/128), ceil(n_cols/128)]). With `check_values` an FP8 matrix is read once and refused for a NaN
-  /// code and for a scale that is not finite, also when multiplied by 2^60 as the kernels do. Throws Error(tensor).
+  /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, f8_e4m3 with `…weight_scale_inv` (f32, bf16
+  /// or f16 [ceil(n_rows/128), ceil(n_cols/128)]), or packed affine codes with `.scales` and `.biases`. With
+  /// `check_values` an FP8 matrix is read once and refused for a NaN code and for a scale that is not finite, also when
+  /// multiplied by 2^60 as the kernels do; of packed codes scales and biases are read. Throws Error(tensor).
   [[nodiscard]] kernels::MatrixView matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                            bool check_values) const;
 
-  /// Matrix `index` of the stack `name` [n, n_rows, n_cols], bf16 or f32, in place. Throws Error(tensor).
+  /// The same, but no FP8 (embedding, head), or neither FP8 nor packed codes (router). Throws Error(tensor).
+  [[nodiscard]] kernels::MatrixView unscaled_matrix(std::string_view name, std::int64_t n_rows,
+                                                    std::int64_t n_cols) const;
+  [[nodiscard]] kernels::MatrixView plain_matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols) const;
+
+  /// Matrix `index` of the stack `name` [n, n_rows, n_cols], bf16, f32 or packed affine codes, in place; check_values
+  /// is about this one matrix. Throws Error(tensor).
   [[nodiscard]] kernels::MatrixView stacked_matrix(std::string_view name, std::int64_t n, std::int64_t n_rows,
-                                                   std::int64_t n_cols, std::int64_t index) const;
+                                                   std::int64_t n_cols, std::int64_t index, bool check_values) const;
 
   /// Small tensor `name`, bf16 or f32, widened to f32, row-major. Throws Error(tensor).
   [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t n) const;
@@ -65,9 +75,12 @@ class Checkpoint {
   /// Vector `name` [n], i64. Throws Error(tensor).
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::int64_t n) const;
 
-  /// What `matrix`, `small_tensor`, `scalar` and `integers` would throw for, if anything.
+  /// What `matrix`, `unscaled_matrix` or `stacked_matrix`, `small_tensor`, `scalar` and `integers` would throw for, if
+  /// anything.
   [[nodiscard]] std::optional<Problem> matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                                       bool check_values) const;
+  [[nodiscard]] std::optional<Problem> unscaled_problem(std::string_view name, std::span<const std::int64_t> shape,
+                                                        bool check_values) const;
   [[nodiscard]] std::optional<Problem> small_tensor_problem(std::string_view name,
                                                             std::span<const std::int64_t> shape) const;
   [[nodiscard]] std::optional<Problem> scalar_problem(std::string_view name) const;
@@ -84,6 +97,7 @@ class Checkpoint {
   std::filesystem::path directory_;
   nlohmann::json config_;
   std::string config_bytes_;
+  std::optional<AffineConfig> affine_;
   std::vector<SafetensorsFile> shards_;
   std::optional<std::int64_t> index_total_size_;
   std::map<std::string_view, const TensorView*> tensors_;

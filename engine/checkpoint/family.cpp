@@ -27,10 +27,10 @@ Family kolibri1(const Checkpoint& checkpoint) {
       c.num_hidden_layers, std::count(c.layer_is_sliding.begin(), c.layer_is_sliding.end(), true), c.sliding_window,
       c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.num_experts, c.moe_intermediate_size,
       c.num_experts_per_tok, c.vocab_size);
-  family.tensors = kolibri1_tensors(c);
+  family.tensors = kolibri1_tensors(c, find_kolibri1_layout(checkpoint));
   family.unknown_keys = c.unknown_keys;
   family.declares_fp8 = c.has_quantization_config;
-  family.lists_modules = true;
+  family.lists_modules = !checkpoint.affine();
   family.modules_to_not_convert = c.modules_to_not_convert;
   return family;
 }
@@ -58,6 +58,16 @@ Family qwen4_exp(const Checkpoint& checkpoint) {
 }  // namespace
 
 std::string_view tensor_kind_name(TensorKind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
+
+WeightClass weight_class(const ExpectedTensor& tensor) {
+  const bool is_matrix = tensor.storage == Storage::matrix || tensor.storage == Storage::unscaled;
+  const bool is_gate = tensor.kind == TensorKind::router || tensor.name.ends_with("_expert_gate.weight");
+  if (tensor.kind == TensorKind::expert) return WeightClass::experts;
+  if (!is_matrix || is_gate) return WeightClass::none;
+  if (tensor.kind == TensorKind::embedding) return WeightClass::embed;
+  if (tensor.kind == TensorKind::head) return WeightClass::head;
+  return WeightClass::dense;
+}
 
 std::string model_type(const Checkpoint& checkpoint) {
   const auto found = checkpoint.config().find("model_type");

@@ -10,6 +10,7 @@
 #include "engine/checkpoint/checkpoint.hpp"
 #include "engine/checkpoint/kolibri1_config.hpp"
 #include "engine/checkpoint/qwen4_exp_config.hpp"
+#include "engine/checkpoint/weight_class.hpp"
 
 namespace kalibri::checkpoint {
 
@@ -37,7 +38,8 @@ std::string_view tensor_kind_name(TensorKind kind);
 /// How a tensor may be stored.
 enum class Storage : std::uint8_t {
   plain,     // bf16 or f32
-  matrix,    // [out, in]: bf16, f32, or f8_e4m3 with weight_scale_inv
+  unscaled,  // [out, in] or a stack [n, out, in]: bf16, f32, or packed affine codes
+  matrix,    // [out, in]: bf16, f32, f8_e4m3 with weight_scale_inv, or packed affine codes
   rows,      // [any number, row size]: bf16, f32, or f8_e4m3 with one scale for all
   scalar,    // one number, bf16, f16 or f32, of any shape
   integers,  // i64
@@ -50,6 +52,9 @@ struct ExpectedTensor {
   Storage storage = Storage::plain;
 };
 
+/// The class of formats that it belongs to.
+WeightClass weight_class(const ExpectedTensor& tensor);
+
 /// A family and what it says of one checkpoint.
 struct Family {
   std::string model_type;  // of the family, whatever config.json calls its parts
@@ -58,7 +63,7 @@ struct Family {
   std::vector<std::string> left_alone;  // prefixes of tensors that are known and not read
   std::vector<Problem> problems;  // in what tensors hold or are together; those of one tensor are found by its entry
   std::vector<std::string> unknown_keys, defaults_used;  // of config.json
-  bool declares_fp8 = false;                             // quantization_config
+  bool declares_fp8 = false;                             // quantization_config with FP8
   std::vector<std::string> modules_to_not_convert;
   bool lists_modules = false;  // that list is meant to be complete
 };
@@ -71,13 +76,29 @@ std::string model_type(const Checkpoint& checkpoint);
 /// Throws Error(config) when config.json cannot be used or names an unknown family.
 Family find_family(const Checkpoint& checkpoint);
 
-/// The tensors of a Kolibri 1 checkpoint in the released layout (weights; scales follow from the dtype).
-std::vector<ExpectedTensor> kolibri1_tensors(const Kolibri1Config& config);
+/// How a layer's routed experts lie in a checkpoint.
+enum class ExpertLayout : std::uint8_t {
+  single,   // experts.N.{gate,up,down}_proj.weight
+  stacked,  // switch_mlp.{gate,up,down}_proj.weight [E, out, in], as MLX has them
+  fused,    // experts.gate_up_proj [E, 2 I, H] and experts.down_proj [E, H, I]
+};
+
+/// Where Kolibri 1's tensors lie that MLX directories name otherwise than the released ones.
+struct Kolibri1Layout {
+  ExpertLayout experts = ExpertLayout::single;
+
+  /// Of the layer with that prefix ("model.layers.3.").
+  [[nodiscard]] std::string expert_bias(const std::string& layer_prefix) const;
+};
+Kolibri1Layout find_kolibri1_layout(const Checkpoint& checkpoint);
+
+/// The tensors of a Kolibri 1 checkpoint in that layout (weights; scales follow from the dtype).
+std::vector<ExpectedTensor> kolibri1_tensors(const Kolibri1Config& config, const Kolibri1Layout& layout = {});
 
 /// How a qwen4_exp checkpoint stores what can be stored in several ways.
 struct Qwen4ExpLayout {
-  std::string prefix = "model.";        // released: "model.language_model."
-  std::vector<bool> has_fused_experts;  // by layer: gate_up_proj [E, 2 I, H] and down_proj [E, H, I]
+  std::string prefix = "model.";      // released: "model.language_model."
+  std::vector<ExpertLayout> experts;  // by layer
   struct NgramTable {
     std::int64_t n_shards = 0;  // 0: one tensor
     bool has_scale = false;     // one for the whole FP8 table

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/checkpoint/affine_weight.hpp"
 #include "engine/checkpoint/json.hpp"
 #include "engine/checkpoint/values.hpp"
 
@@ -59,6 +60,16 @@ void note_quantisation(const Checkpoint& checkpoint, const Family& family, std::
   unlisted.note(notes, "not F8_E4M3 though not listed in modules_to_not_convert; the stored dtype decides");
 }
 
+/// mlx-lm cannot load a directory whose config.json gives a format to a module that is not stored in it.
+void note_affine_modules(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+  if (!checkpoint.affine()) return;
+  Names without_scales;
+  for (const auto& [module, format] : checkpoint.affine()->modules()) {
+    if (format && checkpoint.find(module + ".scales") == nullptr) without_scales.add(printable(module));
+  }
+  without_scales.note(notes, "config.json's quantization gives it a format, but it has no scales; mlx-lm refuses that");
+}
+
 void note_files(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
   std::set<std::string> shards;
   std::int64_t n_data_bytes = 0;
@@ -79,11 +90,30 @@ void note_files(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
   if (!aside.empty()) notes.push_back(fmt::format("not part of the checkpoint: {}", fmt::join(aside, ", ")));
 }
 
-void count(KindSum& sum, const TensorView& tensor) {
+/// n_elements: what the tensor stands for; of packed codes more than its words.
+void count(KindSum& sum, const TensorView& tensor, std::int64_t n_elements) {
   ++sum.n_tensors;
-  sum.n_elements += tensor.n_elements();
+  sum.n_elements += n_elements;
   sum.n_bytes += static_cast<std::int64_t>(tensor.bytes.size());
   sum.dtypes.insert(tensor.dtype);
+}
+void count(KindSum& sum, const TensorView& tensor) { count(sum, tensor, tensor.n_elements()); }
+
+std::int64_t product(std::span<const std::int64_t> shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t size : shape) n *= size;
+  return n;
+}
+
+/// Tensors that belong to a weight: FP8's scales, packed codes' scales and biases.
+std::vector<std::string> parts_of(const Checkpoint& checkpoint, const ExpectedTensor& weight) {
+  const bool may_be_packed = weight.storage == Storage::matrix || weight.storage == Storage::unscaled;
+  if (may_be_packed && is_affine(checkpoint, weight.name)) {
+    return {affine_scales_name(weight.name), affine_biases_name(weight.name)};
+  }
+  const bool is_fp8 = checkpoint.find(weight.name)->dtype == Dtype::f8_e4m3;
+  if (weight.storage == Storage::matrix && is_fp8) return {scale_name(weight.name)};
+  return {};
 }
 
 /// A table of rows of one size; how many there are is the family's business.
@@ -103,6 +133,8 @@ std::optional<Problem> rows_problem(const Checkpoint& checkpoint, const Expected
 
 std::optional<Problem> find_problem(const Checkpoint& checkpoint, const ExpectedTensor& expected, bool check_values) {
   switch (expected.storage) {
+    case Storage::unscaled:
+      return checkpoint.unscaled_problem(expected.name, expected.shape, check_values);
     case Storage::matrix:
       return checkpoint.matrix_problem(expected.name, expected.shape[0], expected.shape[1], check_values);
     case Storage::rows:
@@ -165,11 +197,13 @@ Inventory take_inventory(const Checkpoint& checkpoint, bool check_values) {
     if (problem) inventory.problems.push_back(std::move(*problem));
     if (tensor == nullptr) continue;
     known.insert(tensor);
-    count(inventory.kinds[expected.kind], *tensor);
-    if (expected.storage != Storage::matrix || tensor->dtype != Dtype::f8_e4m3) continue;
-    if (const TensorView* scale = checkpoint.find(scale_name(expected.name))) {
-      known.insert(scale);
-      count(inventory.kinds[TensorKind::scale], *scale);
+    const bool is_packed = tensor->dtype == Dtype::u32 && is_affine(checkpoint, expected.name);
+    count(inventory.kinds[expected.kind], *tensor, is_packed ? product(expected.shape) : tensor->n_elements());
+    for (const std::string& name : parts_of(checkpoint, expected)) {
+      const TensorView* part = checkpoint.find(name);
+      if (part == nullptr) continue;
+      known.insert(part);
+      count(inventory.kinds[TensorKind::scale], *part);
     }
   }
   inventory.problems.insert(inventory.problems.end(), family.problems.begin(), family.problems.end());
@@ -183,6 +217,7 @@ Inventory take_inventory(const Checkpoint& checkpoint, bool check_values) {
     inventory.notes.push_back(fmt::format("config.json: defaults used: {}", fmt::join(family.defaults_used, ", ")));
   }
   note_quantisation(checkpoint, family, inventory.notes);
+  note_affine_modules(checkpoint, inventory.notes);
   note_files(checkpoint, inventory.notes);
   return inventory;
 }

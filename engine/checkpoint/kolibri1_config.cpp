@@ -58,8 +58,9 @@ double read_rope_theta(ConfigReader& reader, const std::string& where, std::vect
 }
 
 void read_quantization(ConfigReader& reader, const std::string& where, Kolibri1Config& config) {
-  config.has_quantization_config = reader.has("quantization_config");
-  reader.ignore({"quantization_config"});
+  // With `quantization` beside it the block is MLX's, the same again: the checkpoint has read it.
+  config.has_quantization_config = reader.has("quantization_config") && !reader.has("quantization");
+  reader.ignore({"quantization", "quantization_config"});
   if (!config.has_quantization_config) return;
   ConfigReader nested(reader.value("quantization_config"), where, "quantization_config.");
   nested.must_be("quant_method", "fp8", "no other stored format is read in this layout");

@@ -23,9 +23,9 @@ struct Kolibri1Config {
   std::int64_t num_experts_per_tok = 0;
   std::int64_t moe_intermediate_size = 0;
   std::int64_t shared_expert_intermediate_size = 0;
-  std::int64_t sliding_window = 0;     // counts the query's own key; 0 when no layer slides
-  std::vector<bool> layer_is_sliding;  // [num_hidden_layers], from layer_types
-  bool has_quantization_config = false;
+  std::int64_t sliding_window = 0;                  // counts the query's own key; 0 when no layer slides
+  std::vector<bool> layer_is_sliding;               // [num_hidden_layers], from layer_types
+  bool has_quantization_config = false;             // FP8's
   std::vector<std::string> modules_to_not_convert;  // of quantization_config; the tensors' dtypes decide, not this list
 
   /// Keys that are not known here (for `inspect`); those within an object as "object.key".

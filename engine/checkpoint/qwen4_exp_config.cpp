@@ -146,6 +146,8 @@ void read_ngram(ConfigReader& reader, Defaults& defaults, Qwen4ExpConfig& c) {
 }
 
 void read_quantization(const nlohmann::json& config, const std::string& where, Qwen4ExpConfig& c) {
+  // With `quantization` beside it the block is MLX's, the same again: the checkpoint has read it.
+  if (config.contains("quantization") && !config["quantization"].is_null()) return;
   if (!config.contains("quantization_config") || config["quantization_config"].is_null()) return;
   ConfigReader nested(config["quantization_config"], where, "quantization_config.");
   nested.must_be("quant_method", "fp8", "no other stored format is read in this layout");
@@ -268,11 +270,11 @@ Qwen4ExpConfig Qwen4ExpConfig::from_json(const nlohmann::json& config, const std
   validate(c, reader);
 
   reader.ignore({"architectures", "attention_dropout", "bos_token_id", "dtype", "initializer_range",
-                 "mtp_num_hidden_layers", "output_router_logits", "pad_token_id", "quantization_config",
+                 "mtp_num_hidden_layers", "output_router_logits", "pad_token_id", "quantization", "quantization_config",
                  "tie_word_embeddings", "torch_dtype", "transformers_version", "use_cache"});
   for (const std::string& key : reader.unknown_keys()) c.unknown_keys.push_back(key);
   if (nested) {
-    top.ignore({"architectures", "model_type", "text_config", "vision_config", "tie_word_embeddings",
+    top.ignore({"architectures", "model_type", "text_config", "vision_config", "tie_word_embeddings", "quantization",
                 "quantization_config", "image_token_id", "video_token_id", "vision_start_token_id",
                 "vision_end_token_id", "dtype", "torch_dtype", "transformers_version"});
     for (const std::string& key : top.unknown_keys()) c.unknown_keys.push_back(key);

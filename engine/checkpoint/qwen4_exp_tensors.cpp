@@ -110,14 +110,23 @@ void add_ngram_layer(const Collector& to, const Qwen4ExpConfig& c, const Qwen4Ex
   to.add(constants + "ngram_heads_offsets", {c.ngram_heads()}, TensorKind::constant, Storage::integers);
 }
 
-void add_experts(const Collector& to, const Qwen4ExpConfig& c, bool is_fused) {
+void add_experts(const Collector& to, const Qwen4ExpConfig& c, ExpertLayout layout) {
   const std::int64_t width = c.moe_intermediate_size;
   to.matrix("mlp.gate.weight", c.num_experts, c.hidden_size, TensorKind::router);
-  if (is_fused) {
+  if (layout == ExpertLayout::stacked) {
+    const auto stack = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
+      to.add(fmt::format("mlp.switch_mlp.{}_proj.weight", name), {c.num_experts, n_rows, n_cols}, TensorKind::expert,
+             Storage::unscaled);
+    };
+    stack("gate", width, c.hidden_size);
+    stack("up", width, c.hidden_size);
+    stack("down", c.hidden_size, width);
+  }
+  if (layout == ExpertLayout::fused) {
     to.plain("mlp.experts.gate_up_proj", {c.num_experts, 2 * width, c.hidden_size}, TensorKind::expert);
     to.plain("mlp.experts.down_proj", {c.num_experts, c.hidden_size, width}, TensorKind::expert);
   }
-  for (std::int64_t expert = 0; !is_fused && expert < c.num_experts; ++expert) {
+  for (std::int64_t expert = 0; layout == ExpertLayout::single && expert < c.num_experts; ++expert) {
     to.swiglu(fmt::format("mlp.experts.{}.", expert), width, c.hidden_size, TensorKind::expert);
   }
   to.swiglu("mlp.shared_expert.", c.shared_expert_intermediate_size, c.hidden_size, TensorKind::shared_expert);
@@ -153,9 +162,16 @@ Qwen4ExpLayout find_qwen4_exp_layout(const Checkpoint& checkpoint, const Qwen4Ex
   const auto first = checkpoint.tensors().lower_bound(released);
   if (first != checkpoint.tensors().end() && first->first.starts_with(released)) layout.prefix = released;
   for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
-    const std::string experts = layout.layer_prefix(layer) + "mlp.experts.";
-    layout.has_fused_experts.push_back(checkpoint.find(experts + "gate_up_proj") != nullptr ||
-                                       checkpoint.find(experts + "down_proj") != nullptr);
+    const std::string mlp = layout.layer_prefix(layer) + "mlp.";
+    const auto has = [&](const std::string& name) { return checkpoint.find(mlp + name) != nullptr; };
+    const auto has_stack = [&](const char* name) { return has(fmt::format("switch_mlp.{}_proj.weight", name)); };
+    if (has("experts.gate_up_proj") || has("experts.down_proj")) {
+      layout.experts.push_back(ExpertLayout::fused);
+    } else if (has_stack("gate") || has_stack("up") || has_stack("down")) {
+      layout.experts.push_back(ExpertLayout::stacked);
+    } else {
+      layout.experts.push_back(ExpertLayout::single);
+    }
   }
   for (std::size_t module = 0; module < c.ple_layers.size(); ++module) {
     const std::string layer = layout.layer_prefix(c.ple_layers[module]);
@@ -189,7 +205,7 @@ std::vector<ExpectedTensor> qwen4_exp_tensors(const Qwen4ExpConfig& c, const Qwe
       add_delta_net(to, c);
     }
     add_gated_residual(to, c, "mlp_hyper_connection.", /*injects=*/true);
-    add_experts(to, c, layout.has_fused_experts.at(static_cast<std::size_t>(layer)));
+    add_experts(to, c, layout.experts.at(static_cast<std::size_t>(layer)));
   }
   add_gated_residual(text, c, "hyper_connection_mixer.", /*injects=*/false);
   if (!c.tie_word_embeddings) {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine/base/check.hpp"
-#include "engine/kernels/codec.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/kernels/scalar_math.hpp"
@@ -51,7 +50,7 @@ void Kolibri1Sequence::embed(std::span<const std::int32_t> ids, float* residual)
   const std::int64_t h = weights_.config.hidden_size;
   for (std::size_t t = 0; t < ids.size(); ++t) {
     float* row = residual + static_cast<std::int64_t>(t) * h;
-    kernels::decode_row(weights_.embed_tokens, ids[t], row);
+    weights_.decode_embedding(ids[t], row);
     for (std::int64_t i = 0; i < h; ++i) {
       row[i] = KALIBRI_MUTATE(row[i], "embed_scale_sqrt_h", row[i] * std::sqrt(static_cast<float>(h)));
     }

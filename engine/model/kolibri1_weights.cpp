@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/checkpoint/family.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/model/swiglu_weights.hpp"
 #include "engine/runtime/resident_experts.hpp"
@@ -12,8 +13,10 @@ namespace kalibri::model {
 namespace {
 
 using checkpoint::Checkpoint;
+using checkpoint::ExpertLayout;
 using checkpoint::Kolibri1Config;
-using kernels::MatrixView;
+using checkpoint::Kolibri1Layout;
+using runtime::ExpertWeights;
 
 std::vector<float> norm_weight(const Checkpoint& checkpoint, const std::string& name, std::int64_t n) {
   std::vector<float> weight = checkpoint.vector(name, n);
@@ -29,11 +32,19 @@ std::vector<float> repeated(const std::vector<float>& head, std::int64_t n_heads
 
 std::string layer_prefix(std::int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
-std::string expert_prefix(std::int64_t layer, std::int64_t expert) {
-  return layer_prefix(layer) + "mlp.experts." + std::to_string(expert) + ".";
+ExpertWeights find_expert(const Checkpoint& checkpoint, const Kolibri1Config& c, const Kolibri1Layout& layout,
+                          std::int64_t layer, std::int64_t expert, bool check_values) {
+  const std::string mlp = layer_prefix(layer) + "mlp.";
+  if (layout.experts == ExpertLayout::stacked) {
+    return find_stacked_swiglu(checkpoint, mlp + "switch_mlp.", c.num_experts, c.hidden_size, c.moe_intermediate_size,
+                               expert, check_values);
+  }
+  return find_swiglu(checkpoint, mlp + "experts." + std::to_string(expert) + ".", c.hidden_size,
+                     c.moe_intermediate_size, check_values);
 }
 
-Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int64_t index) {
+Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, const Kolibri1Layout& layout,
+                         std::int64_t index) {
   const std::string p = layer_prefix(index);
   const std::int64_t h = c.hidden_size;
   const std::int64_t q_size = c.num_attention_heads * c.head_dim;
@@ -54,8 +65,8 @@ Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, 
   const std::string expert_norm = KALIBRI_MUTATE("post_attention_layernorm", "swap_post_norm_names", "post_attn_norm");
   layer.post_attn_norm = norm_weight(checkpoint, p + branch_norm + ".weight", h);
   layer.post_attention_layernorm = norm_weight(checkpoint, p + expert_norm + ".weight", h);
-  layer.router = checkpoint.matrix(p + "mlp.gate.weight", c.num_experts, h, true);
-  layer.expert_bias = checkpoint.vector(p + "moe.router.expert_bias", c.num_experts);
+  layer.router = checkpoint.plain_matrix(p + "mlp.gate.weight", c.num_experts, h);
+  layer.expert_bias = checkpoint.vector(layout.expert_bias(p), c.num_experts);
   layer.shared_expert = find_swiglu(checkpoint, p + "mlp.shared_experts.", h, c.shared_expert_intermediate_size, true);
   layer.post_ffn_norm = norm_weight(checkpoint, p + "post_ffn_norm.weight", h);
   return layer;
@@ -67,22 +78,23 @@ Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Pr
     : config(Kolibri1Config::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
       forms_(std::make_unique<runtime::WeightForms>(precision)) {
   const std::int64_t h = config.hidden_size;
-  embed_tokens = checkpoint.matrix("model.embed_tokens.weight", config.vocab_size, h, true);
-  lm_head = checkpoint.matrix(KALIBRI_MUTATE("lm_head.weight", "tied_lm_head", "model.embed_tokens.weight"),
-                              config.vocab_size, h, true);
+  const Kolibri1Layout layout = find_kolibri1_layout(checkpoint);
+  classify_weights(checkpoint, kolibri1_tensors(config, layout), *forms_);
+  embed_tokens = checkpoint.unscaled_matrix("model.embed_tokens.weight", config.vocab_size, h);
+  lm_head = checkpoint.unscaled_matrix(KALIBRI_MUTATE("lm_head.weight", "tied_lm_head", "model.embed_tokens.weight"),
+                                       config.vocab_size, h);
   norm = norm_weight(checkpoint, "model.norm.weight", h);
-  std::vector<std::vector<runtime::ExpertWeights>> experts;
+  std::vector<std::vector<ExpertWeights>> experts;
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
-    layers.push_back(load_layer(checkpoint, config, l));
+    layers.push_back(load_layer(checkpoint, config, layout, l));
     experts.emplace_back();
     for (std::int64_t e = 0; e < config.num_experts; ++e) {
-      experts.back().push_back(
-          find_swiglu(checkpoint, expert_prefix(l, e), h, config.moe_intermediate_size, /*check_codes=*/false));
+      experts.back().push_back(find_expert(checkpoint, config, layout, l, e, /*check_values=*/false));
     }
   }
-  // The experts' codes are read when an expert is first used, not all of them now.
-  const auto check = [&checkpoint, h, width = config.moe_intermediate_size](std::int64_t layer, std::int64_t expert) {
-    find_swiglu(checkpoint, expert_prefix(layer, expert), h, width, /*check_codes=*/true);
+  // The experts' values are read when an expert is first used, not all of them now.
+  const auto check = [&checkpoint, c = config, layout](std::int64_t layer, std::int64_t expert) {
+    find_expert(checkpoint, c, layout, layer, expert, /*check_values=*/true);
   };
   experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check, forget_swiglu);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/kernels/codec.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/model/router.hpp"
@@ -60,7 +59,7 @@ void Qwen4ExpSequence::embed(std::span<const std::int32_t> ids, float* residual)
   const std::int64_t h = weights_.config.hidden_size;
   for (std::size_t t = 0; t < ids.size(); ++t) {
     float* row = residual + static_cast<std::int64_t>(t) * weights_.config.residual_size();
-    kernels::decode_row(weights_.embed_tokens, ids[t], row);
+    weights_.decode_embedding(ids[t], row);
     for (std::int64_t s = 1; s < weights_.config.hc_count; ++s) std::copy_n(row, h, row + s * h);
   }
 }

@@ -14,6 +14,7 @@ namespace kalibri::model {
 namespace {
 
 using checkpoint::Checkpoint;
+using checkpoint::ExpertLayout;
 using checkpoint::Qwen4ExpConfig;
 using checkpoint::Qwen4ExpLayout;
 using kernels::MatrixView;
@@ -134,26 +135,24 @@ std::unique_ptr<NgramWeights> ngram(const Checkpoint& checkpoint, const Qwen4Exp
   return w;
 }
 
-std::string expert_prefix(const std::string& mlp, std::int64_t expert) {
-  return mlp + "experts." + std::to_string(expert) + ".";
-}
-
-/// All experts of a layer, one by one or out of the fused tensors gate_up_proj [E, 2 I, H] and down_proj [E, H, I].
-std::vector<ExpertWeights> layer_experts(const Checkpoint& checkpoint, const std::string& mlp, const Qwen4ExpConfig& c,
-                                         bool fused) {
-  std::vector<ExpertWeights> experts;
+/// Expert `e` of the layer whose feed-forward part is `mlp` ("…mlp.").
+ExpertWeights find_expert(const Checkpoint& checkpoint, const Qwen4ExpConfig& c, ExpertLayout layout,
+                          const std::string& mlp, std::int64_t e, bool check_values) {
   const std::int64_t h = c.hidden_size;
   const std::int64_t width = c.moe_intermediate_size;
-  for (std::int64_t e = 0; e < c.num_experts; ++e) {
-    if (!fused) {
-      experts.push_back(find_swiglu(checkpoint, expert_prefix(mlp, e), h, width, /*check_values=*/false));
-      continue;
-    }
-    const MatrixView gate_up = checkpoint.stacked_matrix(mlp + "experts.gate_up_proj", c.num_experts, 2 * width, h, e);
-    const MatrixView down = checkpoint.stacked_matrix(mlp + "experts.down_proj", c.num_experts, h, width, e);
-    experts.push_back({kernels::rows_of(gate_up, 0, width), kernels::rows_of(gate_up, width, width), down});
+  switch (layout) {
+    case ExpertLayout::single:
+      return find_swiglu(checkpoint, mlp + "experts." + std::to_string(e) + ".", h, width, check_values);
+    case ExpertLayout::stacked:
+      return find_stacked_swiglu(checkpoint, mlp + "switch_mlp.", c.num_experts, h, width, e, check_values);
+    case ExpertLayout::fused:
+      break;
   }
-  return experts;
+  const auto stack = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
+    return checkpoint.stacked_matrix(mlp + "experts." + name, c.num_experts, n_rows, n_cols, e, check_values);
+  };
+  const MatrixView gate_up = stack("gate_up_proj", 2 * width, h);
+  return {kernels::rows_of(gate_up, 0, width), kernels::rows_of(gate_up, width, width), stack("down_proj", h, width)};
 }
 
 }  // namespace
@@ -166,6 +165,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
   const std::string& prefix = layout.prefix;
   const auto problems = checkpoint::qwen4_exp_problems(checkpoint, c, layout);
   if (!problems.empty()) checkpoint.refuse(problems.front());
+  classify_weights(checkpoint, checkpoint::qwen4_exp_tensors(c, layout), *forms_);
   embed_tokens = checkpoint.matrix(prefix + "embed_tokens.weight", c.vocab_size, c.hidden_size, true);
   lm_head =
       c.tie_word_embeddings ? embed_tokens : checkpoint.matrix("lm_head.weight", c.vocab_size, c.hidden_size, true);
@@ -188,15 +188,16 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
         find_swiglu(checkpoint, p + "mlp.shared_expert.", c.hidden_size, c.shared_expert_intermediate_size, true);
     layer.shared_expert_gate = checkpoint.matrix(p + "mlp.shared_expert_gate.weight", 1, c.hidden_size, true);
     layers.push_back(std::move(layer));
-    const bool fused = layout.has_fused_experts[static_cast<std::size_t>(l)];
-    experts.push_back(layer_experts(checkpoint, p + "mlp.", c, fused));
+    experts.emplace_back();
+    for (std::int64_t e = 0; e < c.num_experts; ++e) {
+      const ExpertLayout expert_layout = layout.experts[static_cast<std::size_t>(l)];
+      experts.back().push_back(find_expert(checkpoint, c, expert_layout, p + "mlp.", e, /*check_values=*/false));
+    }
   }
-  // The experts' codes are read when an expert is first used, not all of them now.
-  const auto check = [&checkpoint, layout, h = c.hidden_size, width = c.moe_intermediate_size](std::int64_t layer,
-                                                                                               std::int64_t expert) {
-    if (layout.has_fused_experts[static_cast<std::size_t>(layer)]) return;  // bf16 or f32: no codes
-    find_swiglu(checkpoint, expert_prefix(layout.layer_prefix(layer) + "mlp.", expert), h, width,
-                /*check_values=*/true);
+  // The experts' values are read when an expert is first used, not all of them now.
+  const auto check = [&checkpoint, layout, c](std::int64_t layer, std::int64_t expert) {
+    find_expert(checkpoint, c, layout.experts[static_cast<std::size_t>(layer)], layout.layer_prefix(layer) + "mlp.",
+                expert, /*check_values=*/true);
   };
   experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check, forget_swiglu);
 }

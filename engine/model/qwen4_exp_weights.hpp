@@ -83,6 +83,8 @@ class Qwen4ExpWeights {
   [[nodiscard]] kernels::MatrixView form(std::int64_t layer, const kernels::MatrixView& stored) const {
     return forms_->use(layer, stored);
   }
+  /// row [H] <- the embedding of token `id`.
+  void decode_embedding(std::int64_t id, float* row) const { forms_->decode_row(embed_tokens, id, row); }
   [[nodiscard]] runtime::ExpertStore& experts() const { return *experts_; }
 
  private:

@@ -1,6 +1,6 @@
 #include "engine/runtime/expanded_experts.hpp"
 
-#include "engine/kernels/codec.hpp"
+#include "engine/runtime/formed_matrix.hpp"
 
 namespace kalibri::runtime {
 
@@ -8,45 +8,50 @@ namespace {
 
 using kernels::MatrixView;
 
-std::int64_t n_expanded(const MatrixView& stored) {
-  return stored.format == kernels::Format::f32 ? 0 : stored.n_rows * stored.n_cols;
+std::int64_t n_made_bytes(const WeightForm& wanted, const MatrixView& stored) {
+  const WeightForm form = form_for(wanted, stored);
+  return form.kind == WeightForm::Kind::native ? 0 : formed_bytes(form, stored);
 }
 
-/// Where `stored` is in f32: in place, or at `room`, which moves on behind it.
-MatrixView place(const MatrixView& stored, float*& room) {
-  if (stored.format == kernels::Format::f32) return stored;
-  const float* values = room;
-  room += n_expanded(stored);
-  return {kernels::Format::f32, stored.n_rows, stored.n_cols, values, nullptr};
+/// Where `stored` is in its form: in place, or at `room`, which moves on behind it.
+MatrixView place(const WeightForm& wanted, const MatrixView& stored, const unsigned char*& room) {
+  const WeightForm form = form_for(wanted, stored);
+  if (form.kind == WeightForm::Kind::native) return stored;
+  const unsigned char* at = room;
+  room += formed_bytes(form, stored);
+  return formed_view(form, stored, at);
 }
 
-void expand(const MatrixView& stored, float*& room) {
-  if (stored.format == kernels::Format::f32) return;
-  for (std::int64_t row = 0; row < stored.n_rows; ++row, room += stored.n_cols) kernels::decode_row(stored, row, room);
+void make(const WeightForm& wanted, const MatrixView& stored, unsigned char*& room) {
+  const WeightForm form = form_for(wanted, stored);
+  if (form.kind == WeightForm::Kind::native) return;
+  form_matrix(form, stored, room);
+  room += formed_bytes(form, stored);
 }
 
 }  // namespace
 
 ExpertWeights ExpandedExperts::acquire(std::int64_t layer, std::int64_t expert, const ExpertWeights& stored) {
-  const std::int64_t n_values = n_expanded(stored.gate) + n_expanded(stored.up) + n_expanded(stored.down);
-  if (n_values == 0) return stored;
+  std::int64_t n_bytes = 0;
+  for (const MatrixView& matrix : {stored.gate, stored.up, stored.down}) n_bytes += n_made_bytes(form_, matrix);
+  if (n_bytes == 0) return stored;
   Entry* entry = nullptr;
   {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Entry>& slot = entries_[{layer, expert}];
     if (slot == nullptr) slot = std::make_unique<Entry>();
     entry = slot.get();
-    erase(usage_.acquire({layer, expert}, n_values * static_cast<std::int64_t>(sizeof(float))));
+    erase(usage_.acquire({layer, expert}, n_bytes));
   }
   std::call_once(entry->made, [&] {
-    entry->values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n_values));
-    float* room = entry->values.get();
-    for (const MatrixView& matrix : {stored.gate, stored.up, stored.down}) expand(matrix, room);
+    entry->bytes = std::make_unique_for_overwrite<unsigned char[]>(static_cast<std::size_t>(n_bytes));
+    unsigned char* room = entry->bytes.get();
+    for (const MatrixView& matrix : {stored.gate, stored.up, stored.down}) make(form_, matrix, room);
   });
-  float* room = entry->values.get();
-  const MatrixView gate = place(stored.gate, room);
-  const MatrixView up = place(stored.up, room);
-  return {gate, up, place(stored.down, room)};
+  const unsigned char* room = entry->bytes.get();
+  const MatrixView gate = place(form_, stored.gate, room);
+  const MatrixView up = place(form_, stored.up, room);
+  return {gate, up, place(form_, stored.down, room)};
 }
 
 void ExpandedExperts::release(std::int64_t layer, std::int64_t expert) {

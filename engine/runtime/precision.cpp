@@ -1,17 +1,146 @@
 #include "engine/runtime/precision.hpp"
 
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "engine/base/check.hpp"
 #include "engine/base/error.hpp"
 
 namespace kalibri::runtime {
 
-Precision Precision::parse(std::string_view text) {
-  if (text == "exact") return {Weights::f32};
-  if (text == "native") return {Weights::native};
-  throw Error(ErrorCode::usage, "--precision: '" + std::string(text) +
-                                    "' is not known; use 'exact' (weights expanded to f32 once) or "
-                                    "'native' (weights multiplied as stored)");
+namespace {
+
+using Kind = WeightForm::Kind;
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw Error(ErrorCode::usage, "--precision: '" + std::string(text) + "' " + why +
+                                    "; use exact, native, mixed-4-8, or KEY=FORM,... of the keys dense, experts, "
+                                    "embed, head and the forms native, f32, bf16, affine:BITS:GROUP[:gpu] (BITS 2, 3, "
+                                    "4, 5, 6 or 8; GROUP 32, 64 or 128)");
 }
 
-std::string Precision::text() const { return weights == Weights::f32 ? "exact" : "native"; }
+struct Key {
+  std::string_view name;
+  WeightForm Precision::*form;
+};
+constexpr std::array<Key, 4> kKeys = {{{"dense", &Precision::dense},
+                                       {"experts", &Precision::experts},
+                                       {"embed", &Precision::embed},
+                                       {"head", &Precision::head}}};
+
+constexpr WeightForm affine(std::int64_t bits, std::int64_t group_size) {
+  return {Kind::affine, {bits, group_size, kernels::AffineRule::cpu}};
+}
+
+struct Preset {
+  std::string_view name;
+  Precision precision;
+};
+constexpr WeightForm kF32 = {Kind::f32};
+constexpr std::array<Preset, 3> kPresets = {
+    {{"exact", {kF32, kF32, kF32, kF32}},
+     {"native", {}},
+     {"mixed-4-8", {affine(8, 64), affine(4, 64), affine(8, 64), affine(8, 64)}}}};
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at != text.npos;) {
+    const std::size_t end = text.find(separator, at);
+    parts.push_back(text.substr(at, end - at));
+    at = end == text.npos ? end : end + 1;
+  }
+  return parts;
+}
+
+/// -1 where it is no number.
+std::int64_t number(std::string_view text) {
+  std::int64_t value = -1;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return failure == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
+WeightForm parse_form(std::string_view text, std::string_view whole) {
+  if (text == "native") return {Kind::native};
+  if (text == "f32") return {Kind::f32};
+  if (text == "bf16") return {Kind::bf16};
+  const std::vector<std::string_view> parts = split(text, ':');
+  const bool is_gpu = parts.size() == 4 && parts[3] == "gpu";
+  if (parts[0] != "affine" || (parts.size() != 3 && !is_gpu)) {
+    refuse(whole, "has the form '" + std::string(text) + "', which is not known");
+  }
+  WeightForm form = affine(number(parts[1]), number(parts[2]));
+  if (!kernels::is_affine_bits(form.affine.bits) || !kernels::is_affine_group(form.affine.group_size)) {
+    refuse(whole, "has the form '" + std::string(text) + "', which is no affine format");
+  }
+  if (is_gpu) form.affine.rule = kernels::AffineRule::gpu;
+  return form;
+}
+
+std::string form_text(const WeightForm& form) {
+  switch (form.kind) {
+    case Kind::native:
+      return "native";
+    case Kind::f32:
+      return "f32";
+    case Kind::bf16:
+      return "bf16";
+    case Kind::affine:
+      return "affine:" + std::to_string(form.affine.bits) + ":" + std::to_string(form.affine.group_size) +
+             (form.affine.rule == kernels::AffineRule::gpu ? ":gpu" : "");
+  }
+  return {};
+}
+
+}  // namespace
+
+const WeightForm& Precision::of(checkpoint::WeightClass weights) const {
+  switch (weights) {
+    case checkpoint::WeightClass::dense:
+      return dense;
+    case checkpoint::WeightClass::experts:
+      return experts;
+    case checkpoint::WeightClass::embed:
+      return embed;
+    case checkpoint::WeightClass::head:
+      return head;
+    case checkpoint::WeightClass::none:
+      break;
+  }
+  throw InternalError(__FILE__, __LINE__, "a weight of no class has no form of its own");
+}
+
+Precision Precision::parse(std::string_view text) {
+  for (const Preset& preset : kPresets) {
+    if (text == preset.name) return preset.precision;
+  }
+  Precision precision;
+  std::array<bool, kKeys.size()> is_given = {};
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    std::size_t key = 0;
+    while (key < kKeys.size() && part.substr(0, equals) != kKeys[key].name) ++key;
+    if (equals == part.npos || key == kKeys.size()) {
+      refuse(text, part == text ? "is not known" : "has '" + std::string(part) + "', which is not known");
+    }
+    if (is_given[key]) refuse(text, "gives " + std::string(kKeys[key].name) + " twice");
+    is_given[key] = true;
+    precision.*kKeys[key].form = parse_form(part.substr(equals + 1), text);
+  }
+  return precision;
+}
+
+std::string Precision::text() const {
+  for (const Preset& preset : kPresets) {
+    if (*this == preset.precision) return std::string(preset.name);
+  }
+  std::string text;
+  for (const Key& key : kKeys) {
+    const WeightForm& form = this->*key.form;
+    if (form.kind == Kind::native) continue;
+    text += (text.empty() ? "" : ",") + std::string(key.name) + "=" + form_text(form);
+  }
+  return text;
+}
 
 }  // namespace kalibri::runtime

@@ -1,20 +1,42 @@
-// The numbers' precision as one text ("exact", "native"). Equal texts mean equal bits.
+// The numbers' precision as one text ("exact", "native", "dense=affine:8:64,experts=affine:4:64"). Equal texts mean
+// equal bits.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "engine/checkpoint/weight_class.hpp"
+#include "engine/kernels/codec.hpp"
+
 namespace kalibri::runtime {
 
-/// Where the weights' values come from. More keys join this struct as formats do.
-struct Precision {
-  enum class Weights { native, f32 } weights = Weights::native;  // native: multiplied as stored; f32: expanded once
+/// The format that a class of weights is multiplied in.
+struct WeightForm {
+  enum class Kind : std::uint8_t {
+    native,  // as stored, in place
+    f32,     // expanded
+    bf16,    // decoded and rounded
+    affine,  // decoded, rounded to bf16 and quantised, as the converter does; bf16 where groups do not divide a row
+  } kind = Kind::native;
+  kernels::AffineTarget affine = {};
+  bool operator==(const WeightForm&) const = default;
+};
 
-  /// Presets: "exact" (weights expanded to f32 once) and "native" (weights as stored, f32 activations).
-  /// Throws Error(usage) that lists what is known.
+struct Precision {
+  WeightForm dense, experts, embed, head;
+
+  /// What a class is multiplied in. Weights of no class keep their own format; `WeightForms` has the exceptions.
+  [[nodiscard]] const WeightForm& of(checkpoint::WeightClass weights) const;
+
+  /// A preset, or KEY=FORM,... with each key at most once: dense, experts, embed, head = native (what is not named),
+  /// f32, bf16 or affine:BITS:GROUP[:gpu]. Presets: "exact" (weights expanded to f32 once), "native" (weights as
+  /// stored), "mixed-4-8" (what `kalibri convert` writes by default). Activations are f32. Throws Error(usage) that
+  /// lists what is known.
   static Precision parse(std::string_view text);
-  /// The canonical text; parse(text()) gives the same value.
+  /// The canonical text: a preset's name, or the keys that are not native in the order above. parse(text()) gives the
+  /// same value.
   [[nodiscard]] std::string text() const;
+  bool operator==(const Precision&) const = default;
 };
 
 }  // namespace kalibri::runtime

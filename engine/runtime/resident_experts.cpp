@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "engine/kernels/codec.hpp"
-
 namespace kalibri::runtime {
 
 namespace {
@@ -20,6 +18,8 @@ ResidentExperts::ResidentExperts(std::vector<std::vector<ExpertWeights>> stored,
                                  std::function<void(const ExpertWeights&)> forget, std::int64_t max_mapped_bytes)
     : stored_(std::move(stored)),
       forms_(forms),
+      makes_(forms.precision().experts.kind != WeightForm::Kind::native),
+      expanded_(kMaxExpandedBytes, forms.precision().experts),
       mapped_(max_mapped_bytes),
       check_(std::move(check)),
       forget_(std::move(forget)) {
@@ -36,7 +36,7 @@ ExpertWeights ResidentExperts::acquire(std::int64_t layer, std::int64_t expert) 
   const auto e = static_cast<std::size_t>(expert);
   std::call_once(*checked_[l][e], check_, layer, expert);
   const ExpertWeights& stored = stored_[l][e];
-  if (!forms_.expands()) {
+  if (!makes_) {
     const std::lock_guard lock(mapped_mutex_);
     forget_all(mapped_.acquire({layer, expert}, n_bytes(stored)));
     return stored;
@@ -47,7 +47,7 @@ ExpertWeights ResidentExperts::acquire(std::int64_t layer, std::int64_t expert) 
 }
 
 void ResidentExperts::release(std::int64_t layer, std::int64_t expert) {
-  if (forms_.expands()) {
+  if (makes_) {
     expanded_.release(layer, expert);
   } else {
     const std::lock_guard lock(mapped_mutex_);

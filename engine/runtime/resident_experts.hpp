@@ -1,7 +1,7 @@
 // The expert store for checkpoints that are mapped whole: an expert is where its tensors lie. Each expert's FP8 codes
 // are checked once, before its first use, so that loading reads none of them. What was read of the file is let go again
-// where it will not be needed soon: with the layer, of experts that are expanded at once, and beyond a limit of bytes
-// of those that have been idle longest (the system still has their pages while it has memory to spare).
+// where it will not be needed soon: with the layer, of experts that take another form at once, and beyond a limit of
+// bytes of those that have been idle longest (the system still has their pages while it has memory to spare).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace kalibri::runtime {
 
 class ResidentExperts final : public ExpertStore {
  public:
-  /// Expansions that are kept for their next use; the released model's experts take 19 MiB each.
+  /// Other forms that are kept for their next use; in f32 the released model's experts take 19 MiB each.
   static constexpr std::int64_t kMaxExpandedBytes = std::int64_t{1} << 30;
   /// The same for experts that are multiplied with where they lie in the file.
   static constexpr std::int64_t kMaxMappedBytes = std::int64_t{4} << 30;
@@ -39,7 +39,8 @@ class ResidentExperts final : public ExpertStore {
 
   std::vector<std::vector<ExpertWeights>> stored_;
   WeightForms& forms_;
-  ExpandedExperts expanded_{kMaxExpandedBytes};
+  bool makes_;  // a form of its own for each expert
+  ExpandedExperts expanded_;
   std::mutex mapped_mutex_;
   ExpertUsage mapped_;
   std::function<void(std::int64_t, std::int64_t)> check_;

@@ -1,13 +1,14 @@
-// Gives each stored matrix in the form that the precision multiplies with: as stored, or expanded to f32 once.
-// Expansions are kept by layer, so that a run that goes layer by layer holds one layer's. It knows no tensor names.
+// Gives each stored matrix in the form that the precision multiplies with: as stored, or made once (expanded, rounded,
+// quantised). What was made is kept by layer, so that a run that goes layer by layer holds one layer's. It knows no
+// tensor names.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "engine/checkpoint/weight_class.hpp"
 #include "engine/kernels/matrix_view.hpp"
 #include "engine/runtime/precision.hpp"
 
@@ -20,25 +21,34 @@ class WeightForms {
  public:
   explicit WeightForms(const Precision& precision) : precision_(precision) {}
 
-  /// False: `use` gives everything as stored.
-  [[nodiscard]] bool expands() const { return precision_.weights != Precision::Weights::native; }
+  [[nodiscard]] const Precision& precision() const { return precision_; }
 
-  /// `stored` itself, or its f32 expansion (row-major, made at the first call). Valid until leave_layer(layer). Several
-  /// threads may call it at once.
+  /// Says of which class the matrix at `data` is; before any use. Those that nobody speaks of are of none: they are
+  /// expanded with dense, and FP8 among them becomes bf16 where dense becomes bf16 or affine (as the converter has it),
+  /// but they are never packed.
+  void classify(const void* data, checkpoint::WeightClass weights) { classes_[data] = weights; }
+
+  /// `stored` itself, or its other form (made at the first call). Valid until leave_layer(layer). Several threads may
+  /// call it at once.
   kernels::MatrixView use(std::int64_t layer, const kernels::MatrixView& stored);
 
-  /// Frees the layer's expansions. Nobody may be using them.
+  /// out [n_cols] <- row `row` of `stored` in its form, decoded, without making the others.
+  void decode_row(const kernels::MatrixView& stored, std::int64_t row, float* out) const;
+
+  /// Frees what was made for the layer. Nobody may be using it.
   void leave_layer(std::int64_t layer);
 
  private:
-  struct Expansion {
-    std::once_flag made;
-    std::unique_ptr<float[]> values;
+  struct Made {
+    std::once_flag once;
+    std::unique_ptr<unsigned char[]> bytes;
   };
+  [[nodiscard]] WeightForm form_of(const kernels::MatrixView& stored) const;
 
   Precision precision_;
+  std::map<const void*, checkpoint::WeightClass> classes_;  // by stored data
   std::mutex mutex_;
-  std::map<std::int64_t, std::map<const void*, std::unique_ptr<Expansion>>> expansions_;  // by layer and stored data
+  std::map<std::int64_t, std::map<const void*, std::unique_ptr<Made>>> made_;  // by layer and stored data
 };
 
 }  // namespace kalibri::runtime

@@ -63,7 +63,7 @@ std::string only_problem(const Inventory& inventory) {
 TEST_CASE("the released qwen4_exp's tensors add up to its published sizes") {
   Qwen4ExpLayout layout;
   layout.prefix = kText;
-  layout.has_fused_experts.assign(48, false);
+  layout.experts.assign(48, ExpertLayout::single);
   layout.ngram_tables = {{.n_shards = 128, .has_scale = true, .has_constants = true}};
   std::map<TensorKind, std::int64_t> n_parameters;
   std::int64_t n_dense = 0;

@@ -32,9 +32,73 @@ struct SmallFp8 {
 }  // namespace
 
 TEST_CASE("A precision's text names it again, and an unknown one is refused with what is known") {
-  for (const char* text : {"exact", "native"}) REQUIRE(Precision::parse(text).text() == text);
-  REQUIRE_THROWS_WITH(Precision::parse("fast"),
-                      Catch::Matchers::ContainsSubstring("'fast'") && Catch::Matchers::ContainsSubstring("exact"));
+  for (const char* text : {"exact", "native", "mixed-4-8", "dense=bf16", "experts=affine:4:32:gpu,head=f32",
+                           "dense=affine:8:128,experts=affine:2:64,embed=bf16"}) {
+    REQUIRE(Precision::parse(text).text() == text);
+    REQUIRE(Precision::parse(Precision::parse(text).text()) == Precision::parse(text));
+  }
+  // Many texts of one value have one canonical text.
+  REQUIRE(Precision::parse("head=affine:8:64,dense=affine:8:64,experts=affine:4:64,embed=affine:8:64").text() ==
+          "mixed-4-8");
+  REQUIRE(Precision::parse("experts=bf16,dense=native").text() == "experts=bf16");
+  REQUIRE(Precision::parse("embed=native").text() == "native");
+  REQUIRE(Precision::parse("head=f32,embed=f32,dense=f32,experts=f32") == Precision::parse("exact"));
+  for (const char* text : {"fast", "", "dense", "dense=", "dense=affine", "dense=affine:7:64", "dense=affine:4:48",
+                           "dense=affine:4:64:cpu", "dense=affine:4:64:gpu:gpu", "dense=bf16,dense=bf16", "dense=bf16,",
+                           "router=bf16", "exact,dense=bf16", "dense=affine:+4:64", "Dense=bf16"}) {
+    INFO(text);
+    REQUIRE_THROWS_WITH(Precision::parse(text), Catch::Matchers::ContainsSubstring("'" + std::string(text) + "'") &&
+                                                    Catch::Matchers::ContainsSubstring("affine:BITS:GROUP[:gpu]"));
+  }
+}
+
+TEST_CASE(
+    "A matrix takes its class's form; affine where groups divide its rows, bf16 where not, and never of no class") {
+  const std::vector<float> divisible(3 * 64, 0.1F);
+  const MatrixView wide{Format::f32, 3, 64, divisible.data()};
+  const std::vector<float> narrow_values(3 * 48, 0.1F);
+  const MatrixView narrow{Format::f32, 3, 48, narrow_values.data()};
+  const SmallFp8 fp8;
+  runtime::WeightForms forms(Precision::parse("dense=affine:3:64,head=bf16"));
+  forms.classify(wide.data, checkpoint::WeightClass::dense);
+  forms.classify(narrow.data, checkpoint::WeightClass::dense);
+  const MatrixView made = forms.use(0, wide);
+  REQUIRE(made.format == Format::affine);
+  REQUIRE((made.bits == 3 && made.group_size == 64 && made.grid_format == Format::bf16));
+  std::vector<float> row(64), looked_up(64);
+  kernels::decode_row(made, 2, row.data());
+  forms.decode_row(wide, 2, looked_up.data());
+  REQUIRE(row == looked_up);
+  REQUIRE(forms.use(0, narrow).format == Format::bf16);
+  REQUIRE(forms.use(0, fp8.view()).format == Format::bf16);  // no class: what the converter makes of FP8
+
+  const std::vector<float> router(3 * 64, 0.1F);
+  const MatrixView unnamed{Format::f32, 3, 64, router.data()};
+  REQUIRE(forms.use(0, unnamed).data == router.data());
+}
+
+TEST_CASE("A row of an FP8 embedding is looked up in its form with the scale of its own block") {
+  const SmallFp8 stored;
+  runtime::WeightForms forms(Precision::parse("embed=bf16"));
+  forms.classify(stored.view().data, checkpoint::WeightClass::embed);
+  const MatrixView whole = forms.use(runtime::kNoLayer, stored.view());
+  std::vector<float> expected(132), row(132);
+  for (const std::int64_t r : {0, 127, 128, 129}) {
+    kernels::decode_row(whole, r, expected.data());
+    forms.decode_row(stored.view(), r, row.data());
+    REQUIRE(row == expected);
+  }
+}
+
+TEST_CASE("A NaN cannot become bf16 or affine") {
+  std::vector<float> values(64, 1.0F);
+  values[40] = std::nanf("");
+  const MatrixView stored{Format::f32, 1, 64, values.data()};
+  for (const char* text : {"dense=bf16", "dense=affine:4:32"}) {
+    runtime::WeightForms forms(Precision::parse(text));
+    forms.classify(values.data(), checkpoint::WeightClass::dense);
+    REQUIRE_THROWS_AS(forms.use(0, stored), Error);
+  }
 }
 
 TEST_CASE("An expansion is made once, holds each row as decoded, and goes with its layer") {
