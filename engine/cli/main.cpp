@@ -14,6 +14,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/cli/compare.hpp"
+#include "engine/cli/convert_command.hpp"
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/inspect.hpp"
 #include "engine/cli/parse_reply_command.hpp"
@@ -106,6 +107,19 @@ void add_inspect(CLI::App& app, Command& chosen) {
                    "Read every byte: for the fingerprint, and to look for values that are not finite");
   command.callback(
       [&chosen, options] { chosen = [options] { return kalibri::cli::inspect_command(*options, std::cout); }; });
+}
+
+void add_convert(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::ConvertCommandOptions>();
+  CLI::App& command = add_command(app, "convert", "Write an FP8 or bf16 checkpoint as an MLX directory, quantised",
+                                  "kalibri convert CHECKPOINT OUT --bits 4 --attn-bits 8");
+  kalibri::cli::add_convert_options(command, *options);
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
+      return kalibri::cli::convert_command(*options, std::cout);
+    };
+  });
 }
 
 void add_verify(CLI::App& app, Command& chosen) {
@@ -276,6 +290,7 @@ int run(int argc, char** argv) {
   kalibri::cli::add_generate(app, chosen);
   kalibri::cli::add_chat(app, chosen);
   add_dump(app, chosen);
+  add_convert(app, chosen);
   add_compare(app, chosen);
   add_report(app, chosen);
   add_score(app, chosen);

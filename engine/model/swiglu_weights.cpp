@@ -1,7 +1,6 @@
 #include "engine/model/swiglu_weights.hpp"
 
 #include "engine/base/mapped_file.hpp"
-#include "engine/kernels/codec.hpp"
 
 namespace kalibri::model {
 

@@ -1,0 +1,173 @@
+// `kalibri convert` from outside: what it prints and writes, how a killed run and a full disk end, how much memory it
+// takes, and that `dump` and `inspect` take what it made.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fixtures/catch.hpp"
+#include "fixtures/golden.hpp"
+#include "fixtures/kolibri1_maker.hpp"
+#include "fixtures/run_program.hpp"
+#include "fixtures/safetensors_writer.hpp"
+#include "fixtures/temp_directory.hpp"
+#include "oracle/dump/reader.hpp"
+
+using namespace kalibri;
+using Catch::Matchers::ContainsSubstring;
+using fixtures::RunResult;
+using fixtures::TempDirectory;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kProgram = KALIBRI_BIN_DIR "/kalibri";
+
+RunResult kalibri_program(const std::vector<std::string>& arguments, const fixtures::RunOptions& options = {}) {
+  return fixtures::run_program(kProgram, arguments, options);
+}
+
+/// Large enough to be interrupted: 140 MB in FP8.
+fixtures::Kolibri1Shape middling() {
+  fixtures::Kolibri1Shape shape = fixtures::kolibri1_tiny();
+  shape.hidden_size = 512;
+  shape.n_experts = 64;
+  shape.moe_intermediate_size = 256;
+  shape.n_layers = 5;
+  shape.vocab_size = 8192;
+  return shape;
+}
+
+std::vector<double> logits(const fs::path& checkpoint, const std::string& precision, const TempDirectory& scratch) {
+  const fs::path tokens = scratch.path() / "tokens.json";
+  fixtures::write_file(tokens, R"({"p": [1, 5, 9, 200, 7, 7, 3, 2, 90, 41, 8, 6]})");
+  const fs::path out = scratch.path() / "logits.h5";
+  fs::remove(out);
+  const RunResult run = kalibri_program({"dump", checkpoint, "--tokens", tokens, "-o", out, "--precision", precision});
+  INFO(run.err);
+  REQUIRE(run.exit_status == 0);
+  const dump::Reader reader(out);
+  CHECK(reader.header().precision == precision);
+  return reader.read_f64("p", "logits", 0, 12);
+}
+
+}  // namespace
+
+TEST_CASE("A converted directory is inspected and dumped, with the logits of quantising on the fly") {
+  const auto source = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!source) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const fs::path out = scratch.path() / "converted set";
+  const RunResult run = kalibri_program({"convert", *source, out});
+  INFO(run.err);
+  REQUIRE(run.exit_status == 0);
+  CHECK_THAT(run.out,
+             ContainsSubstring("experts 4-bit, attention and other matrices 8-bit, embedding 8-bit, head 8-bit"));
+  CHECK_THAT(run.out, ContainsSubstring("197 tensors, 2741264 parameters"));
+  CHECK_THAT(run.out, ContainsSubstring("MB/s"));
+  CHECK(run.err.empty());
+  const RunResult inspected = kalibri_program({"inspect", out, "--full-fingerprint"});
+  CHECK(inspected.exit_status == 0);
+  CHECK_THAT(inspected.out, ContainsSubstring("U32"));
+  CHECK(logits(out, "native", scratch) == logits(*source, "mixed-4-8", scratch));
+  CHECK(logits(out, "native", scratch) == logits(out, "exact", scratch));
+}
+
+TEST_CASE("A dry run says what would be written and writes nothing") {
+  const auto source = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!source) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const fs::path out = scratch.path() / "out";
+  const RunResult run = kalibri_program(
+      {"convert", *source, out, "--dry-run", "--json", "--bits", "4", "--attn-bits", "0", "--layers", "2"});
+  REQUIRE(run.exit_status == 0);
+  CHECK_FALSE(fs::exists(out));
+  const auto plan = nlohmann::json::parse(run.out);
+  CHECK(plan.at("tensors").at("lm_head.weight").at("shape") == nlohmann::json{256, 16});
+  CHECK(plan.at("tensors").at("model.layers.1.self_attn.q_proj.weight").at("dtype") == "BF16");
+  CHECK_FALSE(plan.at("tensors").contains("model.layers.2.self_attn.q_proj.weight"));
+  const RunResult text = kalibri_program({"convert", *source, out, "--dry-run", "--rule", "gpu"});
+  CHECK_THAT(text.out, ContainsSubstring("model.layers.4.mlp.switch_mlp.down_proj.scales  BF16 [16, 128, 1]"));
+  CHECK_THAT(text.out, ContainsSubstring("GPU rule"));
+}
+
+TEST_CASE("A killed conversion is no checkpoint, and is started again") {
+  const TempDirectory scratch;
+  const fs::path source = scratch.path() / "source";
+  fixtures::make_kolibri1(source, middling(), {});
+  const fs::path out = scratch.path() / "out";
+  fixtures::RunOptions options;
+  options.kill_when = [&] {
+    std::error_code none;
+    return fs::exists(out / "unfinished" / "model.safetensors.part", none);
+  };
+  const RunResult killed = kalibri_program({"convert", source, out, "--threads", "1"}, options);
+  REQUIRE(killed.signal == SIGKILL);
+  const RunResult inspected = kalibri_program({"inspect", out});
+  CHECK(inspected.exit_status == 2);
+  CHECK_THAT(inspected.err, ContainsSubstring("config.json"));
+  const RunResult again = kalibri_program({"convert", source, out, "--json"});
+  INFO(again.err);
+  REQUIRE(again.exit_status == 0);
+  CHECK_FALSE(fs::exists(out / "unfinished"));
+  CHECK(kalibri_program({"inspect", out}).exit_status == 0);
+  CHECK(nlohmann::json::parse(again.out).at("seconds") > 0);
+  const RunResult refused = kalibri_program({"convert", source, out});
+  CHECK(refused.exit_status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("holds"));
+}
+
+TEST_CASE("A conversion that meets the end of its disk says so and leaves nothing behind") {
+  const auto source = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!source) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const fs::path out = scratch.path() / "out";
+  // A limit on the size of files (in blocks of 512 bytes), which the system treats like a full disk.
+  const std::string command = "ulimit -f 1000; exec \"$0\" convert \"$1\" \"$2\"";
+  const RunResult run = fixtures::run_program("/bin/sh", {"-c", command, kProgram, *source, out});
+  CHECK(run.exit_status == 2);
+  CHECK_THAT(run.err, ContainsSubstring("model.safetensors.part: cannot be written"));
+  CHECK_THAT(run.err, ContainsSubstring("make room, or choose another place"));
+  CHECK_FALSE(fs::exists(out));
+  const RunResult unlimited =
+      fixtures::run_program("/bin/sh", {"-c", "exec \"$0\" convert \"$1\" \"$2\"", kProgram, *source, out});
+  CHECK(unlimited.exit_status == 0);
+}
+
+TEST_CASE("The real mlx library opens converted directories and quantises to the same bits") {
+  const TempDirectory scratch;
+  const fs::path source = scratch.path() / "source";
+  fixtures::Kolibri1Options bf16;
+  bf16.fp8 = false;
+  fixtures::make_kolibri1(source, fixtures::kolibri1_tiny(), bf16);
+  std::vector<std::string> arguments = {KALIBRI_SOURCE_DIR "/engine/cli/tests/mlx_peer.py", source};
+  for (const char* bits : {"2", "3", "4", "5", "6", "8"}) {
+    for (const char* group_size : {"32", "64"}) {  // rows of 192 columns
+      arguments.push_back(scratch.path() / (std::string(bits) + "-" + group_size));
+      const RunResult run =
+          kalibri_program({"convert", source, arguments.back(), "--bits", bits, "--group-size", group_size});
+      INFO(run.err);
+      REQUIRE(run.exit_status == 0);
+    }
+  }
+  const char* python = std::getenv("KALIBRI_PYTHON");  // one that has mlx
+  const RunResult peer = fixtures::run_program("/usr/bin/env", [&] {
+    std::vector<std::string> all = {python != nullptr ? python : "python3"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return all;
+  }());
+  if (peer.exit_status == 77 || peer.exit_status == 127) KALIBRI_SKIP("no mlx here: " + peer.out + peer.err);
+  INFO(peer.out << peer.err);
+  CHECK(peer.exit_status == 0);
+  CHECK(std::atoi(peer.out.c_str()) > 12 * 40);
+
+  // The control: one bit of one code.
+  const fs::path changed = scratch.path() / "4-64" / "model.safetensors";
+  fixtures::patch_tensor(changed, "lm_head.weight", 3, std::as_bytes(std::span("x", 1)));
+  CHECK(fixtures::run_program("/usr/bin/env",
+                              {python != nullptr ? python : "python3", arguments[0], source, changed.parent_path()})
+            .exit_status == 1);
+}
