@@ -18,6 +18,7 @@
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/inspect.hpp"
 #include "engine/cli/parse_reply_command.hpp"
+#include "engine/cli/precision_help.hpp"
 #include "engine/cli/render_chat_command.hpp"
 #include "engine/cli/report.hpp"
 #include "engine/cli/score_command.hpp"
@@ -32,10 +33,6 @@ namespace {
 
 constexpr int kBadInput = 2;
 constexpr int kOwnFault = 4;
-
-constexpr const char* kPrecisionHelp =
-    "native (weights as stored), exact (expanded to f32), mixed-4-8, or dense=FORM,experts=FORM,embed=FORM,head=FORM, "
-    "each native, f32, bf16 or affine:BITS:GROUP[:gpu]";
 
 using Command = std::function<int()>;
 
@@ -83,7 +80,7 @@ void add_dump(CLI::App& app, Command& chosen) {
   command.add_option("--taps", options->taps, "Finer tensors to write: names, or all")->delimiter(',');
   command.add_option("--prefill", options->n_prefill, "Mode decode: tokens that go through at once first");
   command.add_option("--decode", options->n_decode, "Mode decode: tokens that go through one by one");
-  command.add_option("--precision", options->precision, kPrecisionHelp)->capture_default_str();
+  command.add_option("--precision", options->precision, kalibri::cli::kPrecisionHelp)->capture_default_str();
   command
       .add_option("--positions", options->positions,
                   "Rows of the logits: all, none, last:N, or a list such as 0,5,7-12")
@@ -131,7 +128,7 @@ void add_verify(CLI::App& app, Command& chosen) {
       command, options->tokens, options->prompts,
       "; without either, the program's own texts, or seeded ids for a checkpoint without tokenizer.json");
   command.add_option("-o,--out", options->out, "Folder of dumps and report (kalibri-report-NAME)")->check(kNotEmpty);
-  command.add_option("--precision", options->precision, kPrecisionHelp)->capture_default_str();
+  command.add_option("--precision", options->precision, kalibri::cli::kPrecisionHelp)->capture_default_str();
   command.add_option("--layers", options->layers, "Layers a-b, or a");
   command.add_option("--taps", options->taps, "Finer tensors to compare as well: names, or all")->delimiter(',');
   command

@@ -8,6 +8,7 @@
 
 #include "engine/cli/chat_command.hpp"
 #include "engine/cli/generate_command.hpp"
+#include "engine/cli/precision_help.hpp"
 
 namespace kalibri::cli {
 
@@ -47,7 +48,7 @@ void add_speaker(CLI::App& command, SpeakerFlags& flags) {
   command.add_option("-n,--max-tokens", flags.max_tokens, "Longest answer, in tokens")->capture_default_str();
   add_texts(command, "--stop", flags.stop, "A text that ends the answer; several times");
   command.add_flag("--stats", flags.stats, "Numbers of tokens, speeds and times, on standard error");
-  command.add_option("--precision", flags.precision, "exact or native")->capture_default_str();
+  command.add_option("--precision", flags.precision, kPrecisionHelp)->capture_default_str();
   command.add_option("--chunk", flags.chunk, "Tokens that go through a layer at a time (never changes a bit)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
