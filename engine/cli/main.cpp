@@ -247,7 +247,7 @@ void add_score(CLI::App& app, Command& chosen) {
           "Lines of {\"kind\", \"language\", \"text\", \"answer\", \"tools\"}; kinds chat and tool are replies, "
           "which are parted")
       ->required();
-  command.add_option("--precision", options->precision, "exact or native")->capture_default_str();
+  command.add_option("--precision", options->precision, kalibri::cli::kPrecisionHelp)->capture_default_str();
   command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
   command.add_flag("--json", options->json, "Write JSON instead of a table");
   command.callback(
