@@ -145,7 +145,8 @@ TEST_CASE("a conversion cut into shards and layers is whole and the same, tensor
   }
 }
 
-TEST_CASE("qwen4_exp converts from per-expert and from fused layouts; table, routers and constants stay as they are") {
+TEST_CASE(
+    "qwen4_exp converts from per-expert and from fused layouts, and table, routers and constants stay as they are") {
   for (const std::string set : {"qwen4-exp-t1-fp8", "qwen4-exp-t2"}) {
     const auto source = fixtures::find_golden(set);
     if (!source) KALIBRI_SKIP("golden set missing: " + set);
@@ -226,7 +227,7 @@ TEST_CASE("a source with a NaN, a missing or an unknown tensor is refused by nam
   refused(ErrorCode::tensor, {"model.layers.0.extra", "would be lost"}, changed);
 }
 
-TEST_CASE("an interrupted conversion is no checkpoint and is started again; a finished one is not overwritten") {
+TEST_CASE("an interrupted conversion is no checkpoint and is started again, and a finished one is not overwritten") {
   const auto source = fixtures::find_golden("kolibri1-k1-fp8");
   if (!source) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
   const fixtures::TempDirectory scratch;

@@ -247,7 +247,7 @@ TEST_CASE("the golden matrices show packing from the other end, or word by word"
   });
 }
 
-TEST_CASE("a group's edge has code 0 and zero comes back; constants, zeros and ties are what the rule says") {
+TEST_CASE("a group's edge has code 0 and zero comes back, and constants, zeros and ties are what the rule says") {
   std::vector<float> w(32, 0.0F);
   std::uint8_t codes[32];
   for (const AffineRule rule : {AffineRule::cpu, AffineRule::gpu}) {

@@ -53,7 +53,7 @@ TEST_CASE("A precision's text names it again, and an unknown one is refused with
 }
 
 TEST_CASE(
-    "A matrix takes its class's form; affine where groups divide its rows, bf16 where not, and never of no class") {
+    "A matrix takes its class's form, affine where groups divide its rows, bf16 where not, and never of no class") {
   const std::vector<float> divisible(3 * 64, 0.1F);
   const MatrixView wide{Format::f32, 3, 64, divisible.data()};
   const std::vector<float> narrow_values(3 * 48, 0.1F);
