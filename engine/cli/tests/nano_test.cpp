@@ -21,8 +21,8 @@ struct Nano {
   double calls = 0;  // share of right tool calls that was measured on 400 prompts (fixtures/nano/README.md)
 };
 
-const std::vector<Nano> kModels = {{Family::kolibri1, "kolibri1", "window_on_full_layers", 0.8},
-                                   {Family::qwen4_exp, "qwen4_exp", "sparse_nearest_blocks", 0.3}};
+const std::vector<Nano> kModels = {{Family::kolibri1, "kolibri1", "window_on_full_layers", 0.835},
+                                   {Family::qwen4_exp, "qwen4_exp", "sparse_nearest_blocks", 0.85}};
 
 std::string directory(const Nano& nano) { return KALIBRI_SOURCE_DIR "/fixtures/nano/" + nano.name; }
 
