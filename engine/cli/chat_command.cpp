@@ -15,7 +15,6 @@ namespace kalibri::cli {
 
 namespace {
 
-constexpr int kInterrupted = 130;
 constexpr const char* kHelp =
     "/reset  forget the conversation\n"
     "/tool TEXT  answer the model's tool call\n"

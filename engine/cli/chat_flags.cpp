@@ -52,9 +52,12 @@ void check_template(chat::Family family, const std::string& directory, const Cha
   if (difference) notes << "kalibri: warning: " << *difference << '\n';
 }
 
+chat::ReplyFormat reply_format(chat::Family family) {
+  return family == chat::Family::kolibri1 ? chat::ReplyFormat::hermes : chat::ReplyFormat::qwen_xml;
+}
+
 chat::ReplyParser make_parser(chat::Family family, const chat::ChatRequest& request, const chat::Prompt& prompt) {
-  const auto format = family == chat::Family::kolibri1 ? chat::ReplyFormat::hermes : chat::ReplyFormat::qwen_xml;
-  return {format, prompt.start, request.conversation.tools};
+  return {reply_format(family), prompt.start, request.conversation.tools};
 }
 
 }  // namespace kalibri::cli

@@ -28,6 +28,9 @@ chat::ChatRequest begin_conversation(chat::Family family, const ChatFlags& flags
 /// Throws Error(config) when the checkpoint's template is another one and must not be, otherwise tells `notes`.
 void check_template(chat::Family family, const std::string& directory, const ChatFlags& flags, std::ostream& notes);
 
+/// How a family writes tool calls.
+chat::ReplyFormat reply_format(chat::Family family);
+
 /// For the reply to `prompt`.
 chat::ReplyParser make_parser(chat::Family family, const chat::ChatRequest& request, const chat::Prompt& prompt);
 

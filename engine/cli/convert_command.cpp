@@ -12,7 +12,7 @@
 
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/convert.hpp"
-#include "engine/cli/dump_command.hpp"
+#include "engine/cli/thread_count.hpp"
 
 namespace kalibri::cli {
 

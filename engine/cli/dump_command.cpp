@@ -6,12 +6,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <thread>
 #include <utility>
 
 #include "engine/base/error.hpp"
 #include "engine/cli/dump_run.hpp"
 #include "engine/cli/text_prompts.hpp"
+#include "engine/cli/thread_count.hpp"
 
 namespace kalibri::cli {
 
@@ -87,14 +87,6 @@ void parse_layers(const std::string& text, std::int64_t& first_layer, std::int64
   const std::size_t dash = text.find('-');
   first_layer = number(text.substr(0, dash));
   end_layer = (dash == std::string::npos ? first_layer : number(text.substr(dash + 1))) + 1;
-}
-
-int thread_count(int n_threads) {
-  if (n_threads < 0 || n_threads > 1024)
-    throw Error(ErrorCode::usage, "--threads: expected 1 to 1024, or 0 for one a core");
-  if (n_threads > 0) return n_threads;
-  const unsigned n_cores = std::thread::hardware_concurrency();
-  return n_cores == 0 ? 1 : static_cast<int>(n_cores);
 }
 
 int dump_command(const DumpOptions& options, std::ostream& out, std::ostream& warnings) {

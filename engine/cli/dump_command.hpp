@@ -34,7 +34,4 @@ int dump_command(const DumpOptions& options, std::ostream& out, std::ostream& wa
 /// "a-b" or "a" -> [first, end). Throws Error(usage).
 void parse_layers(const std::string& text, std::int64_t& first_layer, std::int64_t& end_layer);
 
-/// 0 -> the number of cores this process may use. Throws Error(usage) for a negative number or more than 1,024.
-int thread_count(int n_threads);
-
 }  // namespace kalibri::cli

@@ -16,8 +16,6 @@ namespace kalibri::cli {
 
 namespace {
 
-constexpr int kInterrupted = 130;  // as a shell says of a program that SIGINT ended
-
 using nlohmann::ordered_json;
 
 /// A prompt as the model reads it.

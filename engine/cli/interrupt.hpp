@@ -5,6 +5,9 @@
 
 namespace kalibri::cli {
 
+/// Exit status of a command that Ctrl-C ended, as a shell says of a program that SIGINT ended.
+inline constexpr int kInterrupted = 130;
+
 /// While one lives, SIGINT is noted. A second one before the first was looked at (`clear`) ends the program as usual.
 /// Where SIGINT was ignored it still is. At most one at a time.
 class Interrupt {

@@ -15,8 +15,9 @@
 #include "engine/base/error.hpp"
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
+#include "engine/cli/chat_flags.hpp"
 #include "engine/cli/checkpoint_tokenizer.hpp"
-#include "engine/cli/dump_command.hpp"
+#include "engine/cli/thread_count.hpp"
 #include "engine/model/generator.hpp"
 #include "engine/text/chat/json.hpp"
 #include "engine/text/chat/reply_parser.hpp"
@@ -168,8 +169,7 @@ class Scorer {
   }
 
   void judge_reply(const Line& line, const std::vector<std::int32_t>& prompt, std::size_t n_whole, Tally& tally) {
-    const auto format =
-        model_.info().model_type == "kolibri1" ? chat::ReplyFormat::hermes : chat::ReplyFormat::qwen_xml;
+    const chat::ReplyFormat format = reply_format(chat_family(model_.info().model_type));
     const auto max_tokens = static_cast<std::int64_t>(2 * (n_whole - prompt.size()) + 16);
     model::Generator generator(model_, pool_, {static_cast<std::int64_t>(prompt.size()) + max_tokens},
                                model::Generator::PromptState::forgotten);

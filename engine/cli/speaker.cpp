@@ -7,7 +7,7 @@
 
 #include "engine/base/error.hpp"
 #include "engine/cli/checkpoint_tokenizer.hpp"
-#include "engine/cli/dump_command.hpp"
+#include "engine/cli/thread_count.hpp"
 #include "engine/runtime/generation_config.hpp"
 #include "engine/text/stop_ids.hpp"
 #include "engine/text/stop_strings.hpp"

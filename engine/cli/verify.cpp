@@ -20,6 +20,7 @@
 #include "engine/cli/report_directory.hpp"
 #include "engine/cli/seeded_prompts.hpp"
 #include "engine/cli/text_prompts.hpp"
+#include "engine/cli/thread_count.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/text/unicode.hpp"
 #include "oracle/verdict/report.hpp"

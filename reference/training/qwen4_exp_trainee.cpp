@@ -8,6 +8,7 @@
 #include "reference/attention.hpp"
 #include "reference/ngram_hash.hpp"
 #include "reference/qwen4_exp_config.hpp"
+#include "reference/training/first_weights.hpp"
 #include "reference/training/functions.hpp"
 #include "reference/training/trainee.hpp"
 
@@ -164,89 +165,6 @@ ParameterTable make_table(const Qwen4ExpConfig& c, const NgramHash& hash) {
   }
   add_connection(table, c, kPrefix + "hyper_connection_mixer.", false);
   return table;
-}
-
-/// Makes what the n-gram layer writes into the first `n` channels of each stream small.
-void quieten_ngram(const Qwen4ExpConfig& c, const Weights& w, std::int64_t n, double factor) {
-  const std::string p = layer_name(static_cast<std::size_t>(c.ple_layers.front())) + "ple.";
-  w[p + "value_proj.weight"].narrow(0, 0, n).mul_(factor);
-  w[p + "conv1d.weight"].view({c.hc_count, c.hidden_size, -1}).narrow(1, 0, n).mul_(factor);
-}
-
-/// Lets the first DeltaNet layer begin as one that looks back: its state forgets at once, so that what a value head
-/// gives is what its convolution takes from one place: value head i from i + 1 tokens back. Each writes into a lane of
-/// the streams of its own. The sparse layer begins by comparing names there: a key is what stood two tokens before a
-/// token (a value's name), queries are what stood one and three before the one that asks. Recall is then a matter of
-/// reading off what was found, and learnt in a fraction of the time.
-void shape_first_weights(const Qwen4ExpConfig& c, const Weights& w) {
-  const at::NoGradGuard no_gradients;
-  constexpr double kQuiet = 0.2;  // of embeddings in the lanes; a quarter of it of what other layers write there
-  const std::int64_t d = c.linear_value_head_dim;
-  const std::int64_t key_width = c.linear_num_key_heads * c.linear_key_head_dim;
-  const std::int64_t n_lanes = c.linear_conv_kernel_dim - 1;
-  const at::Tensor eye = at::eye(d, w.values().options());
-  const auto lane = [&](const at::Tensor& matrix, std::int64_t axis, std::int64_t i) {
-    return matrix.narrow(axis, i * d, d);
-  };
-  const auto outside = [&](const at::Tensor& x, std::int64_t axis) {
-    return x.narrow(axis, n_lanes * d, c.hidden_size - n_lanes * d);
-  };
-  w[kPrefix + "embed_tokens.weight"].narrow(1, 0, n_lanes * d).mul_(kQuiet);
-  outside(w["lm_head.weight"], 1).copy_(outside(w[kPrefix + "embed_tokens.weight"], 1) * 2 * spread(c.hidden_size));
-  for (std::size_t layer = 0; layer < c.is_sparse.size(); ++layer) {
-    const std::string p = layer_name(layer);
-    const auto quieten = [&](const std::string& name, std::int64_t axis) {
-      w[p + name].narrow(axis, 0, n_lanes * d).mul_(kQuiet / 4);
-    };
-    w[p + "mlp.experts.down_proj"].mul_(kQuiet);
-    w[p + "mlp.shared_expert.down_proj.weight"].mul_(kQuiet);
-    quieten("mlp.experts.down_proj", 1);
-    quieten("mlp.shared_expert.down_proj.weight", 0);
-    quieten(c.is_sparse[layer] ? "self_attn.o_proj.weight" : "linear_attn.out_proj.weight", 0);
-  }
-  quieten_ngram(c, w, n_lanes * d, kQuiet / 4);
-
-  const std::string first = layer_name(0) + "linear_attn.";
-  const at::Tensor qkv = w[first + "in_proj_qkv.weight"];
-  const at::Tensor conv = w[first + "conv1d.weight"];
-  qkv.narrow(0, 0, key_width).copy_(qkv.narrow(0, key_width, key_width));  // queries like keys
-  conv.narrow(0, 0, key_width).copy_(conv.narrow(0, key_width, key_width));
-  qkv.narrow(0, 2 * key_width, d).mul_(2);  // away from the middle of silu
-  for (std::int64_t i = 0; i < n_lanes; ++i) {
-    w[first + "A_log"][i] = 2;
-    w[first + "dt_bias"][i] = 2;
-    const auto values = [&](std::int64_t head) { return qkv.narrow(0, 2 * key_width + head * d, d); };
-    if (i > 0) values(i).copy_(values(0));  // so that names can be compared between the lanes
-    const at::Tensor taps = conv.narrow(0, 2 * key_width + i * d, d);
-    taps.zero_();
-    taps.select(2, c.linear_conv_kernel_dim - 2 - i).fill_(1);
-    lane(w[first + "in_proj_z.weight"], 0, i).zero_();
-    const at::Tensor out = lane(w[first + "out_proj.weight"], 0, i);
-    out.zero_();
-    lane(out, 1, i).copy_(2 * eye);  // the gate halves it
-  }
-
-  for (std::size_t layer = 0; layer < c.is_sparse.size(); ++layer) {
-    if (!c.is_sparse[layer]) continue;
-    const std::string p = layer_name(layer) + "self_attn.";
-    const auto compare = [&](const char* name, std::int64_t first_row, std::int64_t i) {
-      const at::Tensor rows = w[p + name].narrow(0, first_row, c.head_dim);
-      rows.zero_();
-      const std::int64_t n = std::min(d, c.head_dim);
-      rows.narrow(0, c.head_dim - n, n).narrow(1, i * d, n).copy_(at::eye(n, w.values().options()));
-    };
-    compare("k_proj.weight", 0, 1);
-    compare("q_proj.weight", 0, 0);
-    compare("q_proj.weight", 2 * c.head_dim, 2);  // behind the first head's gate
-    // What they find is a projection of a token outside the lanes, written back where it was.
-    const at::Tensor values = w[p + "v_proj.weight"].narrow(0, 0, c.head_dim);
-    values.narrow(1, 0, n_lanes * d).zero_();
-    const at::Tensor out = w[p + "o_proj.weight"];
-    out.mul_(kQuiet);
-    for (std::int64_t head = 0; head < 2; ++head) {
-      outside(out.narrow(1, head * c.head_dim, c.head_dim), 0).copy_(4 * outside(values, 1).t());  // the gate halves it
-    }
-  }
 }
 
 /// One batch's forward pass. Streams are [N, C * H]; what looks back along a row is viewed [B, T, …].

@@ -36,6 +36,15 @@ ConvertOptions uniform(std::int64_t bits) {
   return options;
 }
 
+/// What `to` holds: nothing missing, nothing more, and as many parameters as `from`.
+Inventory whole_inventory(const Checkpoint& from, const Checkpoint& to) {
+  const Inventory inventory = take_inventory(to, true);
+  CHECK(inventory.problems.empty());
+  CHECK(inventory.unexpected.empty());
+  CHECK(inventory.n_parameters() == take_inventory(from, false).n_parameters());
+  return inventory;
+}
+
 TEST_CASE("converting the golden FP8 set gives the golden MLX directories, byte for byte") {
   const auto source = fixtures::find_golden("kolibri1-k1-fp8");
   const std::vector<std::pair<std::string, ConvertOptions>> cases = {
@@ -90,10 +99,7 @@ TEST_CASE("rows that groups do not divide stay bf16, stacked by number, and conf
   run(*source, scratch.path() / "out", options);
   const Checkpoint from = Checkpoint::open(*source);
   const Checkpoint to = Checkpoint::open(scratch.path() / "out");
-  const Inventory inventory = take_inventory(to, true);
-  CHECK(inventory.problems.empty());
-  CHECK(inventory.unexpected.empty());
-  CHECK(inventory.n_parameters() == take_inventory(from, false).n_parameters());
+  whole_inventory(from, to);
   REQUIRE(to.affine());
   for (std::int64_t layer = 0; layer < 10; ++layer) {
     const std::string mlp = "model.layers." + std::to_string(layer) + ".mlp.";
@@ -155,10 +161,7 @@ TEST_CASE(
     run(*source, scratch.path() / "out", ConvertOptions::mixed());
     const Checkpoint from = Checkpoint::open(*source);
     const Checkpoint to = Checkpoint::open(scratch.path() / "out");
-    const Inventory inventory = take_inventory(to, true);
-    CHECK(inventory.problems.empty());
-    CHECK(inventory.unexpected.empty());
-    CHECK(inventory.n_parameters() == take_inventory(from, false).n_parameters());
+    const Inventory inventory = whole_inventory(from, to);
     CHECK(inventory.kinds.at(TensorKind::expert).dtypes.contains(Dtype::u32));
     std::size_t n_kept = 0;
     for (const auto& [name, tensor] : from.tensors()) {
