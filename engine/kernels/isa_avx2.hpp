@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/isa_codes_x86.hpp"
 #include "engine/kernels/isa_macros.hpp"
 
 namespace kalibri::kernels {
@@ -75,30 +76,14 @@ KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
 }
 
 template <int kBits>
-KALIBRI_INLINE __m256i eight_codes(const unsigned char* p) {
-  const __m256i mask = _mm256_set1_epi32((1 << kBits) - 1);
-  if constexpr (kBits == 8) {
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  } else if constexpr (kBits <= 4) {
-    std::uint32_t word = 0;
-    __builtin_memcpy(&word, p, kBits);
-    const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kBits));
-    return _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(word)), shifts), mask);
-  } else {
-    std::uint64_t word = 0;
-    __builtin_memcpy(&word, p, kBits);
-    const __m256i words = _mm256_set1_epi64x(static_cast<long long>(word));
-    const __m256i a = _mm256_srlv_epi64(words, _mm256_setr_epi64x(0, kBits, 4 * kBits, 5 * kBits));
-    const __m256i b = _mm256_srlv_epi64(words, _mm256_setr_epi64x(2 * kBits, 3 * kBits, 6 * kBits, 7 * kBits));
-    const __m256 low_halves = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
-    return _mm256_and_si256(_mm256_castps_si256(low_halves), mask);
-  }
-}
-template <int kBits>
 KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
   KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) {
     v[i] = fma(_mm256_cvtepi32_ps(eight_codes<kBits>(p + i * kBits)), scale, bias);
   }
+}
+
+KALIBRI_INLINE Vector load_integers(const std::int32_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
 KALIBRI_INLINE Vector fold(const Vector* s) { return add(add(s[0], s[2]), add(s[1], s[3])); }

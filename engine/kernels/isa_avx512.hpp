@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/isa_codes_x86.hpp"
 #include "engine/kernels/isa_macros.hpp"
 
 namespace kalibri::kernels {
@@ -109,6 +110,8 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
     }
   }
 }
+
+KALIBRI_INLINE Vector load_integers(const std::int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
 
 KALIBRI_INLINE Vector fold(const Vector* s) { return add(s[0], s[1]); }
 

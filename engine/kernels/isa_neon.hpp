@@ -81,6 +81,50 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   }
 }
 
+struct Codes {
+  int16x8_t part[4];
+};
+struct CodeSums {
+  int32x4_t low, high;
+};
+
+template <int kBits>
+KALIBRI_INLINE Codes load_codes(const unsigned char* p) {
+  Codes result;
+  if constexpr (kBits == 8) {
+    KALIBRI_UNROLL for (int i = 0; i < 4; ++i) result.part[i] = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(p + 8 * i)));
+  } else if constexpr (kBits == 4) {
+    KALIBRI_UNROLL for (int i = 0; i < 2; ++i) {
+      const uint16x8_t pairs = vmovl_u8(vld1_u8(p + 8 * i));
+      result.part[i] = vreinterpretq_s16_u16(vandq_u16(pairs, vdupq_n_u16(15)));
+      result.part[i + 2] = vreinterpretq_s16_u16(vshrq_n_u16(pairs, 4));
+    }
+  } else {
+    KALIBRI_UNROLL for (int i = 0; i < 4; ++i, p += kBits) {
+      std::uint64_t word = 0;
+      __builtin_memcpy(&word, p, kBits);
+      std::int16_t codes[8];
+      for (int k = 0; k < 8; ++k) codes[k] = static_cast<std::int16_t>(word >> k * kBits & ((1U << kBits) - 1));
+      result.part[i] = vld1q_s16(codes);
+    }
+  }
+  return result;
+}
+
+KALIBRI_INLINE CodeSums zero_code_sums() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
+KALIBRI_INLINE CodeSums multiply_codes(const Codes& w, const unsigned char* x, CodeSums sums) {
+  KALIBRI_UNROLL for (int i = 0; i < 4; ++i) {
+    const int16x8_t values = vreinterpretq_s16_u8(vld1q_u8(x + 16 * i));
+    sums.low = vmlal_s16(sums.low, vget_low_s16(w.part[i]), vget_low_s16(values));
+    sums.high = vmlal_s16(sums.high, vget_high_s16(w.part[i]), vget_high_s16(values));
+  }
+  return sums;
+}
+KALIBRI_INLINE void store_totals(const CodeSums* s, std::int32_t* totals) {
+  KALIBRI_UNROLL for (int i = 0; i < 8; ++i) totals[i] = vaddvq_s32(vaddq_s32(s[i].low, s[i].high));
+}
+KALIBRI_INLINE Vector load_integers(const std::int32_t* p) { return vcvtq_f32_s32(vld1q_s32(p)); }
+
 KALIBRI_INLINE Vector fold(const Vector* s) {
   return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])));
 }

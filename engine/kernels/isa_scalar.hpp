@@ -131,6 +131,44 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   for (int i = 0; i < kVectors; ++i) v[i] = fma(v[i], scale, bias);
 }
 
+/// 32 codes as integers; of four bits the even columns come first, then the odd ones, of others the columns in order.
+struct Codes {
+  std::int32_t code[32];
+};
+template <int kBits>
+KALIBRI_INLINE Codes load_codes(const unsigned char* p) {
+  Codes result;
+  for (int i = 0; i < 32; ++i) {
+    const int column = kBits == 4 ? i % 16 * 2 + i / 16 : i;
+    const std::uint64_t word = eight_codes<kBits>(p + column / 8 * kBits);
+    result.code[i] = static_cast<std::int32_t>(word >> column % 8 * kBits & ((1U << kBits) - 1));
+  }
+  return result;
+}
+
+/// Running sums of exact products, as many as suit the ISA: 32 codes times 32 int16 at x, in the codes' order. A
+/// group's total stays below 2^31.
+struct CodeSums {
+  std::int32_t sum;
+};
+KALIBRI_INLINE CodeSums zero_code_sums() { return {0}; }
+KALIBRI_INLINE CodeSums multiply_codes(const Codes& w, const unsigned char* x, CodeSums sums) {
+  for (int i = 0; i < 32; ++i) {
+    std::int16_t value = 0;
+    __builtin_memcpy(&value, x + 2 * i, 2);
+    sums.sum += w.code[i] * value;
+  }
+  return sums;
+}
+/// totals [8] <- the total of each of 8 groups.
+KALIBRI_INLINE void store_totals(const CodeSums* s, std::int32_t* totals) {
+  for (int i = 0; i < 8; ++i) totals[i] = s[i].sum;
+}
+/// kWidth integers, rounded to nearest even.
+KALIBRI_INLINE Vector load_integers(const std::int32_t* p) {
+  return each_lane([=](int i) { return static_cast<float>(p[i]); });
+}
+
 /// The tree's steps from 32 sums down to kWidth, which stay in order.
 KALIBRI_INLINE Vector fold(const Vector* s) {
   Vector sums[kVectors];

@@ -92,6 +92,21 @@ struct KernelTable {
   void (*matmul)(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const float* packed,
                  std::int64_t n_tokens, float* y, std::int64_t y_stride, float* scratch);
 
+  /// Affine weights times activations that are rounded to integers. Bytes that hold the activations of n_tokens tokens.
+  std::size_t (*packed_integers_size)(const MatrixView& w, std::int64_t n_tokens);
+
+  /// For each token and group of w's columns: a = fl(max |x_j| / max_code) and, for columns j, q_j = fl(x_j / a)
+  /// clamped to [-max_code, max_code] and rounded to nearest even; all 0 where a is 0; a is NaN, and hence the product,
+  /// where an x_j is not finite. Of w only shape, bits and group_size matter. max_code is 127 or 32767. Threads may
+  /// share the tokens [token_begin, token_end) as they like.
+  void (*pack_integers)(const MatrixView& w, const Activations& x, std::int32_t max_code, std::int64_t token_begin,
+                        std::int64_t token_end, unsigned char* packed);
+
+  /// y as `matmul` has it. Of group g with I = sum_j code_j q_j and S = sum_j q_j, both exact: sum g mod 32 is first
+  /// fma(float(I), fl(scale * a), sum), then fma(bias, fl(float(S) * a), sum), for rising g from +0; then the tree.
+  void (*matmul_integers)(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end,
+                          const unsigned char* packed, std::int64_t n_tokens, float* y, std::int64_t y_stride);
+
   /// dot32 of two f32 vectors.
   float (*dot)(const float* a, const float* b, std::int64_t n);
 

@@ -5,6 +5,7 @@
 #include "engine/kernels/attention-inl.hpp"
 #include "engine/kernels/delta-inl.hpp"
 #include "engine/kernels/elementwise-inl.hpp"
+#include "engine/kernels/integer_activations-inl.hpp"
 #include "engine/kernels/matmul-inl.hpp"
 
 namespace kalibri::kernels {
@@ -19,6 +20,9 @@ constexpr KernelTable vector_kernels(const char* isa) {
       .pack = pack,
       .matmul_scratch = matmul_scratch,
       .matmul = matmul,
+      .packed_integers_size = packed_integers_size,
+      .pack_integers = pack_integers,
+      .matmul_integers = matmul_integers,
       .dot = dot,
       .rms_norm = rms_norm,
       .rope = rope,

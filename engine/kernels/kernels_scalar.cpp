@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "engine/base/check.hpp"
+#include "engine/kernels/affine_codec.hpp"
 #include "engine/kernels/codec.hpp"
 #include "engine/kernels/scalar_math.hpp"
 #include "engine/kernels/tables.hpp"
@@ -90,6 +92,71 @@ void matmul(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, c
   for (std::int64_t t = 0; t < n_tokens; ++t) {
     for (std::int64_t r = row_begin; r < row_end; ++r)
       y[t * y_stride + r] = weight_row_times(w, r, packed + t * w.n_cols);
+  }
+}
+
+/// A token's integers: as many groups of a, of fl(float(S) * a), then the codes.
+struct Integers {
+  explicit Integers(const MatrixView& w)
+      : n_groups(w.n_cols / w.group_size), token_bytes(8 * n_groups + 2 * w.n_cols) {}
+  std::int64_t n_groups;
+  std::int64_t token_bytes;
+};
+
+std::size_t packed_integers_size(const MatrixView& w, std::int64_t n_tokens) {
+  return static_cast<std::size_t>(n_tokens * Integers(w).token_bytes);
+}
+
+void pack_integers(const MatrixView& w, const Activations& x, std::int32_t max_code, std::int64_t token_begin,
+                   std::int64_t token_end, unsigned char* packed) {
+  const Integers layout(w);
+  const auto limit = static_cast<float>(max_code);
+  for (std::int64_t t = token_begin; t < token_end; ++t) {
+    unsigned char* token = packed + t * layout.token_bytes;
+    for (std::int64_t g = 0; g < layout.n_groups; ++g) {
+      const float* group = x.data + t * x.stride + g * w.group_size;
+      float largest = 0;
+      bool is_finite = true;
+      for (std::int64_t j = 0; j < w.group_size; ++j) {
+        largest = std::max(largest, std::fabs(group[j]));
+        is_finite = is_finite && std::isfinite(group[j]);
+      }
+      const float a = is_finite ? largest / limit : std::numeric_limits<float>::quiet_NaN();
+      std::int32_t sum = 0;
+      for (std::int64_t j = 0; j < w.group_size; ++j) {
+        const float q = a > 0 ? std::clamp(group[j] / a, -limit, limit) : 0.0F;
+        const auto code = static_cast<std::int16_t>((q + 0x1.8p23F) - 0x1.8p23F);  // to nearest even
+        sum += code;
+        std::memcpy(token + 8 * layout.n_groups + 2 * (g * w.group_size + j), &code, sizeof code);
+      }
+      const float scaled_sum = static_cast<float>(sum) * a;
+      std::memcpy(token + 4 * g, &a, sizeof a);
+      std::memcpy(token + 4 * (layout.n_groups + g), &scaled_sum, sizeof scaled_sum);
+    }
+  }
+}
+
+void matmul_integers(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end, const unsigned char* packed,
+                     std::int64_t n_tokens, float* y, std::int64_t y_stride) {
+  const Integers layout(w);
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(w.n_cols));
+  for (std::int64_t r = row_begin; r < row_end; ++r) {
+    unpack_codes(static_cast<const unsigned char*>(w.data) + r * row_bytes(w), w.n_cols, w.bits, codes.data());
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      const unsigned char* token = packed + t * layout.token_bytes;
+      float sums[kLanes] = {};
+      for (std::int64_t g = 0; g < layout.n_groups; ++g) {
+        std::int32_t product = 0;
+        for (std::int64_t j = g * w.group_size; j < (g + 1) * w.group_size; ++j) {
+          product += codes[static_cast<std::size_t>(j)] * load<std::int16_t>(token + 8 * layout.n_groups, j);
+        }
+        const AffineGrid grid = stored_grid(w, r, g);
+        float& sum = sums[g % kLanes];
+        sum = std::fma(static_cast<float>(product), grid.scale * load<float>(token, g), sum);
+        sum = std::fma(grid.bias, load<float>(token, layout.n_groups + g), sum);
+      }
+      y[t * y_stride + r] = tree(sums);
+    }
   }
 }
 
@@ -213,6 +280,9 @@ const KernelTable kScalarKernels = {
     .pack = pack,
     .matmul_scratch = matmul_scratch,
     .matmul = matmul,
+    .packed_integers_size = packed_integers_size,
+    .pack_integers = pack_integers,
+    .matmul_integers = matmul_integers,
     .dot = dot,
     .rms_norm = rms_norm,
     .rope = rope,

@@ -1,8 +1,8 @@
 // How near the products come to this machine's ceilings, format by format: one token against a plain sum of the same
 // bytes, many tokens against the FMA peak, each alternated with its ceiling in this process. Thread CPU time on two
 // threads without a barrier; KALIBRI_ISA chooses the table, an
-// argument (f32, bf16, e4m3, affine2 to affine8) one format. A case whose result differs from the scalar table prints
-// nothing.
+// argument (f32, bf16, e4m3, affine2 to affine8, affine4-int16, affine8-int16) one format. A case whose result differs
+// from the scalar table prints nothing.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -66,7 +66,8 @@ T* allocate(std::size_t n) {
 struct Case {
   const char* name;
   Format format;
-  int bits;  // a weight
+  int bits;                   // a weight
+  std::int32_t max_code = 0;  // activations as integers up to this; 0: as they are
 
   /// Bytes of a matrix with its scales and biases, which follow its codes; FP8's scales are few and elsewhere.
   [[nodiscard]] std::size_t n_bytes(std::size_t n_weights) const {
@@ -77,10 +78,17 @@ struct Case {
   }
   static constexpr std::size_t kGroup = 64;
 };
-constexpr Case kCases[] = {
-    {"f32", Format::f32, 32},       {"bf16", Format::bf16, 16},     {"e4m3", Format::e4m3_block, 8},
-    {"affine2", Format::affine, 2}, {"affine3", Format::affine, 3}, {"affine4", Format::affine, 4},
-    {"affine5", Format::affine, 5}, {"affine6", Format::affine, 6}, {"affine8", Format::affine, 8}};
+constexpr Case kCases[] = {{"f32", Format::f32, 32},
+                           {"bf16", Format::bf16, 16},
+                           {"e4m3", Format::e4m3_block, 8},
+                           {"affine2", Format::affine, 2},
+                           {"affine3", Format::affine, 3},
+                           {"affine4", Format::affine, 4},
+                           {"affine5", Format::affine, 5},
+                           {"affine6", Format::affine, 6},
+                           {"affine8", Format::affine, 8},
+                           {"affine4-int16", Format::affine, 4, 32767},
+                           {"affine8-int16", Format::affine, 8, 32767}};
 
 /// Weights of magnitude around 1; of FP8 codes, one in 4,096 is subnormal, as in matrices of real models. Affine:
 /// random codes, scales and biases.
@@ -132,13 +140,6 @@ std::vector<MatrixView> make_matrices(const Case& c, std::int64_t n_rows, unsign
   return matrices;
 }
 
-/// A thread's share of a product's rows.
-void multiply(const KernelTable& table, const MatrixView& w, const float* packed, std::int64_t n_tokens, int thread,
-              float* y, float* scratch) {
-  table.matmul(w, w.n_rows / kThreads * thread, w.n_rows / kThreads * (thread + 1), packed, n_tokens, y, w.n_rows,
-               scratch);
-}
-
 /// Sum of all words, in four streams: nothing reads memory faster here.
 void read(const unsigned char* data, std::size_t n_bytes) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(data);
@@ -162,32 +163,58 @@ struct Workspace {
   float* scale_inv;
 };
 
-bool equals_scalar(const KernelTable& table, const MatrixView& w, std::int64_t n_tokens, const Workspace& space) {
-  const KernelTable& scalar = *find_kernels("scalar");
-  const std::int64_t checked = std::min<std::int64_t>(n_tokens, 9);
-  scalar.pack({space.x, kCols, checked, kCols}, 0, checked, space.packed);
-  scalar.matmul(w, 0, w.n_rows, space.packed, checked, space.y_scalar, w.n_rows, nullptr);
-  table.pack({space.x, kCols, n_tokens, kCols}, 0, n_tokens, space.packed);
-  seconds_of([&](int i) { multiply(table, w, space.packed, n_tokens, i, space.y, space.scratch[i]); });
-  return std::memcmp(space.y, space.y_scalar, static_cast<std::size_t>(checked * w.n_rows) * sizeof(float)) == 0;
+/// One product, as the case has it.
+struct Product {
+  const KernelTable& table;
+  const Case& c;
+  const MatrixView& w;
+  std::int64_t n_tokens;
+
+  [[nodiscard]] unsigned char* integers(const Workspace& space) const {
+    return reinterpret_cast<unsigned char*>(space.packed);
+  }
+  void pack(const Workspace& space) const {
+    const Activations x{space.x, kCols, n_tokens, kCols};
+    if (c.max_code == 0) return table.pack(x, 0, n_tokens, space.packed);
+    table.pack_integers(w, x, c.max_code, 0, n_tokens, integers(space));
+  }
+  void multiply(const Workspace& space, std::int64_t begin, std::int64_t end, float* y, float* scratch) const {
+    if (c.max_code == 0) return table.matmul(w, begin, end, space.packed, n_tokens, y, w.n_rows, scratch);
+    table.matmul_integers(w, begin, end, integers(space), n_tokens, y, w.n_rows);
+  }
+  /// A thread's share of the rows.
+  void multiply(const Workspace& space, int thread) const {
+    multiply(space, w.n_rows / kThreads * thread, w.n_rows / kThreads * (thread + 1), space.y, space.scratch[thread]);
+  }
+};
+
+bool equals_scalar(const Product& product, const Workspace& space) {
+  const std::int64_t checked = std::min<std::int64_t>(product.n_tokens, 9);
+  const Product definition{*find_kernels("scalar"), product.c, product.w, checked};
+  definition.pack(space);
+  definition.multiply(space, 0, product.w.n_rows, space.y_scalar, nullptr);
+  product.pack(space);
+  seconds_of([&](int i) { product.multiply(space, i); });
+  return std::memcmp(space.y, space.y_scalar, static_cast<std::size_t>(checked * product.w.n_rows) * sizeof(float)) ==
+         0;
 }
 
 void one_token(const KernelTable& table, const Case& c, const Workspace& space) {
   for (const std::int64_t n_rows : {512, 640, 2560, 6144}) {
     const std::vector<MatrixView> matrices = make_matrices(c, n_rows, space.pool, space.pool_bytes, space.scale_inv);
-    if (!equals_scalar(table, matrices[0], 1, space)) continue;
+    if (!equals_scalar({table, c, matrices[0], 1}, space)) continue;
     const std::size_t n_bytes = matrices.size() * c.n_bytes(static_cast<std::size_t>(n_rows * kCols));
     std::vector<double> shares, rates;
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       const double product = seconds_of([&](int i) {
-        for (const MatrixView& w : matrices) multiply(table, w, space.packed, 1, i, space.y, space.scratch[i]);
+        for (const MatrixView& w : matrices) Product{table, c, w, 1}.multiply(space, i);
       });
       const double sum = seconds_of(
           [&](int i) { read(space.pool + n_bytes / kThreads * static_cast<std::size_t>(i), n_bytes / kThreads); });
       shares.push_back(sum / product);
       rates.push_back(static_cast<double>(n_bytes) / product * 1e-9);
     }
-    std::printf("%-6s %-7s M=1    N=%-5lld %6.1f GB/s     %.2f of the read-sum\n", table.isa, c.name,
+    std::printf("%-6s %-13s M=1    N=%-5lld %6.1f GB/s     %.2f of the read-sum\n", table.isa, c.name,
                 static_cast<long long>(n_rows), median(rates), median(shares));
     std::fflush(stdout);
   }
@@ -197,7 +224,7 @@ void many_tokens(const KernelTable& table, const Case& c, const Workspace& space
   for (const std::int64_t n_rows : {640, 6144}) {
     const std::vector<MatrixView> matrices = make_matrices(c, n_rows, space.pool, space.pool_bytes, space.scale_inv);
     for (const std::int64_t n_tokens : {8, 32, 128, 512}) {
-      if (!equals_scalar(table, matrices[0], n_tokens, space)) continue;
+      if (!equals_scalar({table, c, matrices[0], n_tokens}, space)) continue;
       const double flop = 2.0 * static_cast<double>(n_tokens * n_rows * kCols);
       const int products = std::max(1, static_cast<int>(4e9 / flop));
       std::size_t next = 0;
@@ -206,7 +233,7 @@ void many_tokens(const KernelTable& table, const Case& c, const Workspace& space
         const double product = seconds_of([&](int i) {
           for (int k = 0; k < products; ++k) {
             const MatrixView& w = matrices[(next + static_cast<std::size_t>(k)) % matrices.size()];
-            multiply(table, w, space.packed, n_tokens, i, space.y, space.scratch[i]);
+            Product{table, c, w, n_tokens}.multiply(space, i);
           }
         });
         next += static_cast<std::size_t>(products);
@@ -216,7 +243,7 @@ void many_tokens(const KernelTable& table, const Case& c, const Workspace& space
         rates.push_back(rate * 1e-9);
         shares.push_back(rate / (kThreads * chain_flop[0] / chains));
       }
-      std::printf("%-6s %-7s M=%-4lld N=%-5lld %6.1f GFLOP/s  %.2f of the FMA peak\n", table.isa, c.name,
+      std::printf("%-6s %-13s M=%-4lld N=%-5lld %6.1f GFLOP/s  %.2f of the FMA peak\n", table.isa, c.name,
                   static_cast<long long>(n_tokens), static_cast<long long>(n_rows), median(rates), median(shares));
       std::fflush(stdout);
     }
