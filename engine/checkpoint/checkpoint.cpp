@@ -34,36 +34,6 @@ bool is_aligned(const TensorView& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.bytes.data()) % alignof(float) == 0;
 }
 
-float f16_to_f32(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const auto mantissa = static_cast<float>(bits & 0x3ff);
-  float value = 0;
-  if (exponent == 31) {
-    value = mantissa == 0 ? HUGE_VALF : NAN;
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else {
-    value = std::ldexp(1024 + mantissa, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
-/// All elements of an f32, bf16 or f16 tensor, exactly.
-std::vector<float> widened(const TensorView& tensor) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.n_elements()));
-  if (values.empty()) return values;
-  if (tensor.dtype == Dtype::f32) {
-    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-    return values;
-  }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, tensor.bytes.data() + 2 * i, sizeof bits);
-    values[i] = tensor.dtype == Dtype::bf16 ? kernels::bf16_to_f32(bits) : f16_to_f32(bits);
-  }
-  return values;
-}
-
 bool is_scale_dtype(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16; }
 
 std::int64_t n_blocks(std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; }

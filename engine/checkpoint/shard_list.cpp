@@ -21,7 +21,7 @@ bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
 
-ShardList read_index(const fs::path& path) {
+ShardList read_index(const fs::path& path, bool may_be_partial) {
   const MappedFile file(path);
   nlohmann::json json = parse_json(file.bytes(), path);
   ShardList list;
@@ -36,7 +36,7 @@ ShardList read_index(const fs::path& path) {
                        printable(shard)));
     }
     std::error_code ignored;  // what cannot be looked at is not there
-    if (list.files.insert(shard).second && !fs::exists(path.parent_path() / shard, ignored)) {
+    if (list.files.insert(shard).second && !may_be_partial && !fs::exists(path.parent_path() / shard, ignored)) {
       fail(ErrorCode::file, path.parent_path() / shard,
            fmt::format("missing, but {} places {} there; fetch the file", kIndexName, printable(tensor)));
     }
@@ -74,9 +74,9 @@ void check_numbering(const fs::path& directory, const std::set<std::string>& nam
 
 }  // namespace
 
-ShardList find_shards(const fs::path& directory) {
+ShardList find_shards(const fs::path& directory, bool may_be_partial) {
   std::error_code error;
-  if (fs::exists(directory / kIndexName, error)) return read_index(directory / kIndexName);
+  if (fs::exists(directory / kIndexName, error)) return read_index(directory / kIndexName, may_be_partial);
   ShardList list;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();

@@ -21,8 +21,9 @@ struct ShardList {
 };
 
 /// The files that model.safetensors.index.json names if it exists, else all model*.safetensors. Throws Error(file |
-/// format): a bad index, a file that it or the others' numbering promises is missing, nothing there at all.
-ShardList find_shards(const std::filesystem::path& directory);
+/// format): a bad index, a file that the others' numbering promises is missing, nothing there at all; and a file that
+/// the index promises, unless it may be `partial`.
+ShardList find_shards(const std::filesystem::path& directory, bool may_be_partial = false);
 
 /// Compares the shards' tensors with the index, if there is one, in both directions. Throws Error(format).
 void check_index(const ShardList& list, const std::filesystem::path& directory,

@@ -12,6 +12,7 @@
 
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/convert.hpp"
+#include "engine/cli/progress_line.hpp"
 #include "engine/cli/thread_count.hpp"
 
 namespace kalibri::cli {
@@ -40,42 +41,6 @@ ConvertOptions convert_options(const ConvertCommandOptions& o) {
   if (o.max_shard_bytes) options.max_shard_bytes = *o.max_shard_bytes;
   return options;
 }
-
-double gigabytes(std::int64_t n_bytes) { return static_cast<double>(n_bytes) * 1e-9; }
-
-/// "1:04:09" or "4:09".
-std::string clock_text(double seconds) {
-  const auto s = static_cast<std::int64_t>(seconds + 0.5);
-  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
-                   : fmt::format("{}:{:02}", s / 60, s % 60);
-}
-
-/// One line on a terminal, written over and over.
-class ProgressLine {
- public:
-  ProgressLine(std::ostream* out, std::int64_t n_bytes) : out_(out), n_bytes_(n_bytes), started_(Clock::now()) {}
-
-  void show(std::int64_t n_done) {
-    if (out_ == nullptr) return;
-    const auto now = Clock::now();
-    if (now - shown_ < std::chrono::milliseconds(500)) return;
-    shown_ = now;
-    const double seconds = std::chrono::duration<double>(now - started_).count();
-    const double rate = static_cast<double>(n_done) / seconds;
-    fmt::print(*out_, "\r{:.2f} of {:.2f} GB, {:.0f} MB/s, {} left   ", gigabytes(n_done), gigabytes(n_bytes_),
-               rate * 1e-6, clock_text(static_cast<double>(n_bytes_ - n_done) / rate));
-    out_->flush();
-  }
-  void clear() {
-    if (out_ != nullptr && shown_ != Clock::time_point{}) *out_ << "\r\33[K" << std::flush;
-  }
-
- private:
-  std::ostream* out_;
-  std::int64_t n_bytes_;
-  Clock::time_point started_;
-  Clock::time_point shown_;
-};
 
 std::string bits_text(const ConvertOptions& options, WeightClass weights) {
   const std::int64_t bits = options.bits_of(weights);
@@ -154,9 +119,10 @@ int convert_command(const ConvertCommandOptions& o, std::ostream& out) {
   }
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on files is then an error of the write, like a full disk
   ThreadPool pool(n_threads);
-  ProgressLine progress(o.progress, plan.n_source_bytes);
+  ProgressLine progress(o.progress);
   const auto started = Clock::now();
-  checkpoint::convert(checkpoint, plan, o.out, pool, [&](std::int64_t n_done) { progress.show(n_done); });
+  checkpoint::convert(checkpoint, plan, o.out, pool,
+                      [&](std::int64_t n_done) { progress.show(n_done, plan.n_source_bytes); });
   progress.clear();
   const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
   rusage usage{};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/check_dequant_command.hpp"
 #include "engine/cli/compare.hpp"
 #include "engine/cli/convert_command.hpp"
 #include "engine/cli/dump_command.hpp"
@@ -115,6 +116,19 @@ void add_convert(CLI::App& app, Command& chosen) {
     chosen = [options] {
       options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
       return kalibri::cli::convert_command(*options, std::cout);
+    };
+  });
+}
+
+void add_check_dequant(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::CheckDequantOptions>();
+  CLI::App& command = add_command(app, "check-dequant", "Compare an FP8 checkpoint's weights with the bf16 ones",
+                                  "kalibri check-dequant Kolibri-1-FP8 Kolibri-1 --shard 1");
+  kalibri::cli::add_check_dequant_options(command, *options);
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
+      return kalibri::cli::check_dequant_command(*options, std::cout);
     };
   });
 }
@@ -288,6 +302,7 @@ int run(int argc, char** argv) {
   kalibri::cli::add_chat(app, chosen);
   add_dump(app, chosen);
   add_convert(app, chosen);
+  add_check_dequant(app, chosen);
   add_compare(app, chosen);
   add_report(app, chosen);
   add_score(app, chosen);
