@@ -203,7 +203,9 @@ class Planner {
   void add_rows(ConvertJob::Kind kind, const std::vector<Source>& sources, std::size_t out, std::int64_t bits) {
     std::int64_t first_out = 0;
     for (const auto& [name, matrix] : sources) {
-      const std::int64_t per_job = std::max<std::int64_t>(1, kElementsPerJob / matrix.n_cols);
+      // FP8: whole rows of blocks.
+      const std::int64_t unit = matrix.format == kernels::Format::e4m3_block ? kernels::kFp8Block : 1;
+      const std::int64_t per_job = std::max<std::int64_t>(1, kElementsPerJob / unit / matrix.n_cols) * unit;
       for (std::int64_t first = 0; first < matrix.n_rows; first += per_job) {
         const std::int64_t n = std::min(per_job, matrix.n_rows - first);
         plan_.jobs.push_back({.kind = kind,

@@ -12,6 +12,7 @@
 
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/convert.hpp"
+#include "engine/cli/interrupt.hpp"
 #include "engine/cli/progress_line.hpp"
 #include "engine/cli/thread_count.hpp"
 
@@ -41,6 +42,8 @@ ConvertOptions convert_options(const ConvertCommandOptions& o) {
   if (o.max_shard_bytes) options.max_shard_bytes = *o.max_shard_bytes;
   return options;
 }
+
+struct Interrupted {};
 
 std::string bits_text(const ConvertOptions& options, WeightClass weights) {
   const std::int64_t bits = options.bits_of(weights);
@@ -91,7 +94,10 @@ void add_convert_options(CLI::App& command, ConvertCommandOptions& o) {
   command.add_option("--embed-bits", o.embed_bits, "Embedding; 0 = bf16");
   command.add_option("--lm-head-bits", o.head_bits, "Head; 0 = bf16");
   command.add_option("--group-size", o.group_size, "Columns that share a scale: 32, 64 or 128")->capture_default_str();
-  command.add_flag("--no-quant", o.no_quant, "MLX layout in bf16");
+  CLI::Option* no_quant = command.add_flag("--no-quant", o.no_quant, "MLX layout in bf16");
+  for (const char* flag : {"--bits", "--attn-bits", "--expert-bits", "--embed-bits", "--lm-head-bits"}) {
+    no_quant->excludes(flag);
+  }
   command.add_option("--rule", o.rule, "Rounding of mlx on a CPU, or of its GPU kernels")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
@@ -103,7 +109,7 @@ void add_convert_options(CLI::App& command, ConvertCommandOptions& o) {
   command.add_option("--threads", o.n_threads, "0 = one a core (never changes a bit)");
 }
 
-int convert_command(const ConvertCommandOptions& o, std::ostream& out) {
+int convert_command(const ConvertCommandOptions& o, std::ostream& out, std::ostream& err) {
   const ConvertOptions options = convert_options(o);
   const int n_threads = thread_count(o.n_threads);
   const auto checkpoint = checkpoint::Checkpoint::open(o.directory);
@@ -121,8 +127,18 @@ int convert_command(const ConvertCommandOptions& o, std::ostream& out) {
   ThreadPool pool(n_threads);
   ProgressLine progress(o.progress);
   const auto started = Clock::now();
-  checkpoint::convert(checkpoint, plan, o.out, pool,
-                      [&](std::int64_t n_done) { progress.show(n_done, plan.n_source_bytes); });
+  bool started_again = false;
+  try {
+    const Interrupt interrupt;
+    started_again = checkpoint::convert(checkpoint, plan, o.out, pool, [&](std::int64_t n_done) {
+      if (interrupt.flag()) throw Interrupted{};
+      progress.show(n_done, plan.n_source_bytes);
+    });
+  } catch (const Interrupted&) {
+    progress.clear();
+    fmt::print(err, "kalibri: interrupted; nothing is left in {}\n", o.out);
+    return kInterrupted;
+  }
   progress.clear();
   const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
   rusage usage{};
@@ -134,12 +150,14 @@ int convert_command(const ConvertCommandOptions& o, std::ostream& out) {
                           {"source_bytes", plan.n_source_bytes},
                           {"output_bytes", plan.n_output_bytes},
                           {"n_shards", plan.shards.size()},
+                          {"started_again", started_again},
                           {"seconds", seconds},
                           {"peak_rss_bytes", peak_bytes}}
                .dump(1)
         << '\n';
     return 0;
   }
+  if (started_again) fmt::print(out, "{}: held a conversion that was interrupted; started again\n", o.out);
   print_plan(options, plan, out);
   fmt::print(out, "{}: {} shard{}, {:.1f} s, {:.0f} MB/s read, peak memory {:.2f} GiB\n", o.out, plan.shards.size(),
              plan.shards.size() == 1 ? "" : "s", seconds, static_cast<double>(plan.n_source_bytes) / seconds * 1e-6,

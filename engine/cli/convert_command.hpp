@@ -34,7 +34,7 @@ struct ConvertCommandOptions {
 /// Declares the command's arguments.
 void add_convert_options(CLI::App& command, ConvertCommandOptions& options);
 
-/// Returns the exit status. Throws Error.
-int convert_command(const ConvertCommandOptions& options, std::ostream& out);
+/// Returns the exit status: kInterrupted after Ctrl-C, which leaves nothing behind. Throws Error.
+int convert_command(const ConvertCommandOptions& options, std::ostream& out, std::ostream& err);
 
 }  // namespace kalibri::cli

@@ -115,7 +115,7 @@ void add_convert(CLI::App& app, Command& chosen) {
   command.callback([&chosen, options] {
     chosen = [options] {
       options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
-      return kalibri::cli::convert_command(*options, std::cout);
+      return kalibri::cli::convert_command(*options, std::cout, std::cerr);
     };
   });
 }

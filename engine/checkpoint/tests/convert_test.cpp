@@ -207,7 +207,7 @@ TEST_CASE("options, sources and targets that cannot be used are refused before a
   test::check_refused(ErrorCode::file, {"holds notes.txt; name a folder"}, [&] { run(*source, out, {}); });
   test::check_refused(ErrorCode::file, {"is no folder"}, [&] { run(*source, out / "notes.txt", {}); });
   test::check_refused(ErrorCode::file, {"GB will be written, but", "free there"},
-                      [&] { check_output_folder(scratch.path() / "new" / "folder", INT64_MAX); });
+                      [&] { check_room(scratch.path() / "new" / "folder", INT64_MAX); });
 }
 
 TEST_CASE("a source with a NaN, a missing or an unknown tensor is refused by name and nothing is left behind") {
@@ -241,8 +241,8 @@ TEST_CASE("an interrupted conversion is no checkpoint and is started again, and 
   CHECK((read_file(out / "model.safetensors") == expected));
 
   // As it would be found when the run ended while files were moved into place.
-  fs::create_directory(out / "unfinished");
-  fs::rename(out / "config.json", out / "unfinished" / "config.json");
+  fs::create_directory(out / ".kalibri-convert");
+  fs::rename(out / "config.json", out / ".kalibri-convert" / "config.json");
   fs::rename(out / "model.safetensors", out / "model-00001-of-00007.safetensors");
   CHECK_THROWS_AS(Checkpoint::open(out), Error);
   run(*source, out, uniform(4));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 
 using namespace kalibri;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 using fixtures::RunResult;
 using fixtures::TempDirectory;
 namespace fs = std::filesystem;
@@ -39,6 +41,18 @@ fixtures::Kolibri1Shape middling() {
   shape.n_layers = 5;
   shape.vocab_size = 8192;
   return shape;
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+/// Whether a conversion into `out` is at its work.
+bool is_being_written(const fs::path& out) {
+  std::error_code none;
+  return fs::file_size(out / ".kalibri-convert" / "model.safetensors.part", none) > 1'000'000 && !none;
 }
 
 std::vector<double> logits(const fs::path& checkpoint, const std::string& precision, const TempDirectory& scratch) {
@@ -94,30 +108,147 @@ TEST_CASE("A dry run says what would be written and writes nothing") {
   CHECK_THAT(text.out, ContainsSubstring("GPU rule"));
 }
 
-TEST_CASE("A killed conversion is no checkpoint, and is started again") {
+TEST_CASE("A killed conversion is no checkpoint, and is started again to the same bytes as one undisturbed") {
+  const TempDirectory scratch;
+  const fs::path source = scratch.path() / "source";
+  fixtures::make_kolibri1(source, middling(), {});
+  const fs::path undisturbed = scratch.path() / "undisturbed";
+  REQUIRE(kalibri_program({"convert", source, undisturbed}).exit_status == 0);
+  const fs::path out = scratch.path() / "out";
+  fixtures::RunOptions options;
+  options.kill_when = [&] { return is_being_written(out); };
+  const RunResult killed = kalibri_program({"convert", source, out, "--threads", "1"}, options);
+  REQUIRE(killed.signal == SIGKILL);
+  CHECK(names_in(out) == std::set<std::string>{".kalibri-convert"});
+  for (const std::string& name : names_in(out / ".kalibri-convert")) CHECK_THAT(name, EndsWith(".part"));
+  const RunResult inspected = kalibri_program({"inspect", out});
+  CHECK(inspected.exit_status == 2);
+  CHECK_THAT(inspected.err, ContainsSubstring("config.json"));
+  const RunResult again = kalibri_program({"convert", source, out});
+  INFO(again.err);
+  REQUIRE(again.exit_status == 0);
+  CHECK_THAT(again.out, ContainsSubstring("held a conversion that was interrupted; started again"));
+  CHECK(names_in(out) == names_in(undisturbed));
+  for (const std::string& name : names_in(out)) {
+    CHECK((fixtures::read_file(out / name) == fixtures::read_file(undisturbed / name)));
+  }
+  const RunResult refused = kalibri_program({"convert", source, out});
+  CHECK(refused.exit_status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("holds"));
+}
+
+TEST_CASE("Ctrl-C, a source that becomes shorter, and a second process end a conversion without a trace") {
   const TempDirectory scratch;
   const fs::path source = scratch.path() / "source";
   fixtures::make_kolibri1(source, middling(), {});
   const fs::path out = scratch.path() / "out";
   fixtures::RunOptions options;
+  options.interrupt_when = [&](const std::string&) { return is_being_written(out); };
+  const RunResult interrupted = kalibri_program({"convert", source, out, "--threads", "2"}, options);
+  CHECK(interrupted.exit_status == 130);
+  CHECK(interrupted.out.empty());
+  CHECK(interrupted.err == "kalibri: interrupted; nothing is left in " + out.string() + "\n");
+  CHECK_FALSE(fs::exists(out));
+
+  options = {};
+  RunResult second;
   options.kill_when = [&] {
-    std::error_code none;
-    return fs::exists(out / "unfinished" / "model.safetensors.part", none);
+    if (is_being_written(out) && second.err.empty()) second = kalibri_program({"convert", source, out});
+    return false;
   };
-  const RunResult killed = kalibri_program({"convert", source, out, "--threads", "1"}, options);
-  REQUIRE(killed.signal == SIGKILL);
-  const RunResult inspected = kalibri_program({"inspect", out});
-  CHECK(inspected.exit_status == 2);
-  CHECK_THAT(inspected.err, ContainsSubstring("config.json"));
-  const RunResult again = kalibri_program({"convert", source, out, "--json"});
-  INFO(again.err);
-  REQUIRE(again.exit_status == 0);
-  CHECK_FALSE(fs::exists(out / "unfinished"));
+  const RunResult first = kalibri_program({"convert", source, out, "--json", "--threads", "1"}, options);
+  CHECK(first.exit_status == 0);
+  CHECK(nlohmann::json::parse(first.out).at("started_again") == false);
+  CHECK(second.exit_status == 2);
+  CHECK_THAT(second.err, ContainsSubstring("another process is converting into it"));
   CHECK(kalibri_program({"inspect", out}).exit_status == 0);
-  CHECK(nlohmann::json::parse(again.out).at("seconds") > 0);
-  const RunResult refused = kalibri_program({"convert", source, out});
-  CHECK(refused.exit_status == 2);
-  CHECK_THAT(refused.err, ContainsSubstring("holds"));
+  fs::remove_all(out);
+
+  options.kill_when = [&] {
+    if (is_being_written(out)) fs::resize_file(source / "model.safetensors", 30'000'000);
+    return false;
+  };
+  const RunResult cut = kalibri_program({"convert", source, out, "--threads", "1"}, options);
+  CHECK(cut.exit_status == 2);
+  CHECK_THAT(cut.err, ContainsSubstring("model.safetensors: has become shorter while it was read"));
+  CHECK_FALSE(fs::exists(out));
+  const RunResult truncated = kalibri_program({"convert", source, out});
+  CHECK(truncated.exit_status == 2);
+  CHECK_THAT(truncated.err, ContainsSubstring("truncated? fetch the file again"));
+  CHECK_FALSE(fs::exists(out));
+}
+
+TEST_CASE("A checkpoint is not converted into its own folder, whatever that is called, and bf16 has no bits") {
+  const auto source = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!source) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const fs::path copy = scratch.path() / "copy";
+  fs::create_directory(copy);
+  for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(*source / name, copy / name);
+  fs::create_directory(copy / ".kalibri-convert");
+  fs::create_symlink(copy, scratch.path() / "link");
+  for (const fs::path& out : {copy, copy / ".", scratch.path() / "link"}) {
+    const RunResult run = kalibri_program({"convert", copy, out});
+    CHECK(run.exit_status == 2);
+    CHECK_THAT(run.err, ContainsSubstring("is the checkpoint to convert"));
+  }
+  CHECK((fixtures::read_file(copy / "model.safetensors") == fixtures::read_file(*source / "model.safetensors")));
+  const RunResult both = kalibri_program({"convert", copy, scratch.path() / "out", "--no-quant", "--attn-bits", "8"});
+  CHECK(both.exit_status == 2);
+  CHECK_THAT(both.err, ContainsSubstring("excludes"));
+}
+
+TEST_CASE("Tokenizer, generation settings and licence come along") {
+  const auto source = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!source) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const TempDirectory scratch;
+  const fs::path copy = scratch.path() / "copy";
+  fs::create_directory(copy);
+  for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(*source / name, copy / name);
+  const std::set<std::string> beside = {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "LICENSE"};
+  for (const std::string& name : beside) fixtures::write_file(copy / name, name + " of this model\n");
+  fixtures::write_file(copy / "notes.txt", "of nobody's interest");
+  REQUIRE(kalibri_program({"convert", copy, scratch.path() / "out"}).exit_status == 0);
+  std::set<std::string> expected = beside;
+  expected.insert({"config.json", "model.safetensors", "model.safetensors.index.json"});
+  CHECK(names_in(scratch.path() / "out") == expected);
+  for (const std::string& name : beside) {
+    CHECK(fixtures::read_file(scratch.path() / "out" / name) == name + " of this model\n");
+  }
+}
+
+TEST_CASE("A disk that is too small is refused before, and one that fills up ends a conversion without a trace") {
+  const TempDirectory scratch;
+  const fs::path source = scratch.path() / "source";
+  fixtures::make_kolibri1(source, middling(), {});
+  const fs::path disk = scratch.path() / "disk";
+  fs::create_directory(disk);
+  // A small disk of its own, in a name space of its own; `$3` fills what is left of it while the conversion runs.
+  const std::string script = R"(
+    mount -t tmpfs -o size=$4 none "$2" || exit 77
+    if [ "$3" = fill ]; then
+      (until ls "$2"/out/.kalibri-convert/*.part; do :; done; cat /dev/zero > "$2"/filler) >/dev/null 2>&1 &
+    fi
+    "$0" convert "$1" "$2/out" --threads 1
+    status=$?
+    [ -e "$2/out" ] && echo left
+    exit $status)";
+  const auto run = [&](const char* fill, const char* size) {
+    return fixtures::run_program("/usr/bin/env",
+                                 {"unshare", "-rm", "sh", "-c", script, kProgram, source, disk, fill, size});
+  };
+  const RunResult roomy = run("no", "400m");
+  if (roomy.exit_status != 0 && roomy.out.empty()) KALIBRI_SKIP("no mount of our own here: " + roomy.err);
+  CHECK(roomy.exit_status == 0);
+  CHECK_THAT(roomy.out, EndsWith("left\n"));
+  const RunResult small = run("no", "50m");
+  CHECK(small.exit_status == 2);
+  CHECK_THAT(small.err, ContainsSubstring("GB will be written, but 0.052 GB are free there; make room"));
+  CHECK(small.out.empty());
+  const RunResult full = run("fill", "150m");
+  CHECK(full.exit_status == 2);
+  CHECK_THAT(full.err, ContainsSubstring("No space left on device; make room, or choose another place"));
+  CHECK(full.out.empty());
 }
 
 TEST_CASE("A conversion that meets the end of its disk says so and leaves nothing behind") {
