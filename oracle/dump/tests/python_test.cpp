@@ -1,8 +1,9 @@
 // Dumps go both ways between this library and h5py, which is how other engines' authors will write and read them.
+#include "fixtures/python.hpp"
+
 #include <fstream>
 
 #include "fixtures/catch.hpp"
-#include "fixtures/run_program.hpp"
 #include "fixtures/temp_directory.hpp"
 #include "oracle/dump/reader.hpp"
 #include "oracle/dump/writer.hpp"
@@ -10,18 +11,13 @@
 namespace {
 
 using namespace kalibri::dump;
+using kalibri::fixtures::run_python;
 using kalibri::fixtures::RunResult;
 using kalibri::fixtures::TempDirectory;
 
-RunResult python(const std::vector<std::string>& arguments) {
-  std::vector<std::string> all = {"python3"};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  return kalibri::fixtures::run_program("/usr/bin/env", all);
-}
+bool has_h5py() { return run_python({"-c", "import h5py, numpy"}).exit_status == 0; }
 
-bool has_h5py() { return python({"-c", "import h5py, numpy"}).exit_status == 0; }
-
-constexpr const char* kNoH5py = "python3 has no h5py (Debian: python3-h5py)";
+constexpr const char* kNoH5py = "Python has no h5py (Debian: python3-h5py; KALIBRI_PYTHON names another Python)";
 
 }  // namespace
 
@@ -29,7 +25,7 @@ TEST_CASE("The ten-line example writes a valid dump") {
   if (!has_h5py()) KALIBRI_SKIP(kNoH5py);
   const TempDirectory folder;
   const auto path = folder.path() / "a.h5";
-  const RunResult run = python({KALIBRI_SOURCE_DIR "/oracle/dump/example.py", path.string()});
+  const RunResult run = run_python({KALIBRI_SOURCE_DIR "/oracle/dump/example.py", path.string()});
   INFO(run.err);
   REQUIRE(run.exit_status == 0);
   const Reader reader(path);
@@ -57,7 +53,7 @@ TEST_CASE(
   const TempDirectory folder;
   for (const std::string libver : {"earliest", "v110"}) {
     const auto path = folder.path() / (libver + ".h5");
-    const RunResult run = python({"-c", R"(
+    const RunResult run = run_python({"-c", R"(
 import sys, h5py, numpy as np
 with h5py.File(sys.argv[1], "w", libver=sys.argv[2]) as f:
     f.attrs["format"] = np.bytes_(b"kalibri-dump")
@@ -74,7 +70,7 @@ with h5py.File(sys.argv[1], "w", libver=sys.argv[2]) as f:
     p.create_dataset("layers/00/expert_ids", data=np.array([[1, 0], [2, 3], [0, 4]], dtype=">i4"))
     p.create_dataset("layers/00/taps/strange", data=big.astype("f2"), compression="lzf")
 )",
-                                  path.string(), libver});
+                                      path.string(), libver});
     INFO(run.err);
     REQUIRE(run.exit_status == 0);
     const Reader reader(path);
@@ -103,7 +99,7 @@ TEST_CASE("h5py reads our dumps") {
     writer.write_rows("logits", 3, std::vector<std::int64_t>{30'000}, 0, std::span<const float>(logits));
     writer.finish(7, 0.25);
   }
-  const RunResult run = python({"-c", R"(
+  const RunResult run = run_python({"-c", R"(
 import sys, h5py, numpy as np
 with h5py.File(sys.argv[1]) as f:
     plain = lambda value: value.decode() if isinstance(value, bytes) else value
@@ -119,7 +115,7 @@ with h5py.File(sys.argv[1]) as f:
     assert np.array_equal(logits[:], (np.arange(90000) * 0.5).astype("f4").reshape(3, 30000))
 print("read")
 )",
-                                path.string()});
+                                    path.string()});
   INFO(run.err);
   CHECK(run.out == "read\n");
 }
