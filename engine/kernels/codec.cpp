@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "engine/kernels/affine_codec.hpp"
@@ -34,6 +36,18 @@ void decode_group(const MatrixView& w, const std::uint8_t* packed, AffineGrid gr
   unpack_codes(packed, w.group_size, w.bits, codes);
   for (std::int64_t i = 0; i < w.group_size; ++i)
     out[i] = std::fma(static_cast<float>(codes[i]), grid.scale, grid.bias);
+}
+
+/// The nearest e4m3 value, ties to even, at most 448 in size.
+float nearest_e4m3(float x) {
+  constexpr float kLargest = 448.0F;
+  constexpr float kLeastNormal = 0x1p-6F;
+  constexpr float kToSubnormal = 0x1.8p14F;  // adding it rounds to multiples of 2^-9
+  const float size = std::fabs(x);
+  if (size >= kLargest) return std::copysign(kLargest, x);
+  if (size < kLeastNormal) return std::copysign((size + kToSubnormal) - kToSubnormal, x);
+  const auto bits = std::bit_cast<std::uint32_t>(x);  // NaN comes here: its lower mantissa bits round to some NaN
+  return std::bit_cast<float>((bits + 0x7ffff + (bits >> 20 & 1)) & 0xfff00000U);
 }
 
 }  // namespace
@@ -72,6 +86,25 @@ void decode_row(const MatrixView& w, std::int64_t row, float* out) {
         decode_group(w, bytes + first * w.bits / 8, stored_grid(w, row, first / w.group_size), out + first);
       }
       return;
+  }
+}
+
+void round_to_bf16(float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = bf16_to_f32(f32_to_bf16(x[i]));
+}
+
+void quantise_e4m3_groups(const float* x, std::int64_t n, float* y) {
+  constexpr float kLeastRange = 1e-10F;
+  for (std::int64_t first = 0; first < n; first += kFp8Block) {
+    const std::int64_t end = std::min(n, first + kFp8Block);
+    float largest = kLeastRange;
+    bool is_finite = true;
+    for (std::int64_t i = first; i < end; ++i) {
+      largest = std::max(largest, std::fabs(x[i]));
+      is_finite = is_finite && std::isfinite(x[i]);
+    }
+    const float scale = is_finite ? largest / 448.0F : std::numeric_limits<float>::quiet_NaN();
+    for (std::int64_t i = first; i < end; ++i) y[i] = is_finite ? nearest_e4m3(x[i] / scale) * scale : scale;
   }
 }
 

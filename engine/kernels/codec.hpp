@@ -31,4 +31,13 @@ struct AffineTarget {
 [[nodiscard]] bool quantise_row(const MatrixView& w, std::int64_t row, const AffineTarget& target, unsigned char* codes,
                                 std::uint16_t* scales, std::uint16_t* biases);
 
+/// Each x_i <- itself rounded to bf16, nearest even.
+void round_to_bf16(float* x, std::int64_t n);
+
+/// y_i = fl(code_i * s): activations [n] as an FP8 linear of a serving stack reads them, quantised for each 128 columns
+/// (the last may be fewer) with s = max(largest |x|, 1e-10) / 448 and code_i = x_i / s in e4m3, nearest even and
+/// saturating. NaN for the columns of a group that holds NaN or an infinity. y may be x. Source: vllm 0.10,
+/// per_token_group_quant_fp8.
+void quantise_e4m3_groups(const float* x, std::int64_t n, float* y);
+
 }  // namespace kalibri::kernels
