@@ -1,5 +1,5 @@
-// Loops over tokens, rows and weight rows on the pool's threads. Each output element is computed by one thread in the
-// kernel's order, so the result does not depend on how the work is cut.
+// Loops over tokens, rows and weight rows on the pool's threads, and products in the run's arithmetic. Each output
+// element is computed by one thread in the kernel's order, so the result does not depend on how the work is cut.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,26 @@
 #include <vector>
 
 #include "engine/base/thread_pool.hpp"
+#include "engine/kernels/codec.hpp"
 #include "engine/kernels/kernels.hpp"
+#include "engine/runtime/arithmetic.hpp"
 
 namespace kalibri::runtime {
 
-/// The threads of a run and a scratch buffer for each of them.
+/// The threads of a run, a scratch buffer for each of them, and how they compute.
 class Workers {
  public:
-  explicit Workers(ThreadPool& pool) : pool_(pool), scratch_(static_cast<std::size_t>(pool.n_threads())) {}
+  explicit Workers(ThreadPool& pool, const Arithmetic& arithmetic = {})
+      : pool_(pool), arithmetic_(arithmetic), scratch_(static_cast<std::size_t>(pool.n_threads())) {}
+
+  [[nodiscard]] const Arithmetic& arithmetic() const { return arithmetic_; }
+
+  /// What an operation put out, x [n]: rounded where this arithmetic rounds.
+  void round(float* x, std::int64_t n) const {
+    if (arithmetic_.rounds()) kernels::round_to_bf16(x, n);
+  }
+  /// The same for rows x [n_rows, width], on all threads.
+  void round_rows(float* x, std::int64_t n_rows, std::int64_t width);
 
   /// task(i, worker) for i in [0, n).
   void each(std::int64_t n, const std::function<void(std::int64_t, int)>& task) { pool_.parallel_for(n, task); }
@@ -34,12 +46,20 @@ class Workers {
   }
 
   ThreadPool& pool_;
+  Arithmetic arithmetic_;
   std::vector<std::vector<float>> scratch_;
   std::vector<float> shared_scratch_;
 };
 
-/// y [n_tokens, w.n_rows] = x [n_tokens, w.n_cols] * W^T, rows without padding; y must not overlap x.
-void linear(Workers& workers, const kernels::MatrixView& w, const float* x, std::int64_t n_tokens, float* y);
+enum class Output : std::uint8_t {
+  rounded,  // where the arithmetic rounds
+  exact,    // as accumulated, in f32
+};
+
+/// y [n_tokens, w.n_rows] = x [n_tokens, w.n_cols] * W^T, rows without padding; y must not overlap x. The arithmetic
+/// says what becomes of x in front of FP8 and affine weights.
+void linear(Workers& workers, const kernels::MatrixView& w, const float* x, std::int64_t n_tokens, float* y,
+            Output output = Output::rounded);
 
 /// The same on the calling worker alone.
 void linear_here(Workers& workers, int worker, const kernels::MatrixView& w, const float* x, std::int64_t n_tokens,

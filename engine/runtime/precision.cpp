@@ -1,7 +1,9 @@
 #include "engine/runtime/precision.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <type_traits>
 #include <vector>
 
 #include "engine/base/check.hpp"
@@ -14,20 +16,14 @@ namespace {
 using Kind = WeightForm::Kind;
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw Error(ErrorCode::usage, "--precision: '" + std::string(text) + "' " + why +
-                                    "; use exact, native, mixed-4-8, or KEY=FORM,... of the keys dense, experts, "
-                                    "embed, head and the forms native, f32, bf16, affine:BITS:GROUP[:gpu] (BITS 2, 3, "
-                                    "4, 5, 6 or 8; GROUP 32, 64 or 128)");
+  throw Error(
+      ErrorCode::usage,
+      "--precision: '" + std::string(text) + "' " + why +
+          "; use exact, native, bf16, production, mixed-4-8, or KEY=VALUE,...: dense, experts, embed, head = "
+          "native, f32, bf16, affine:BITS:GROUP[:gpu] (BITS 2, 3, 4, 5, 6 or 8; GROUP 32, 64 or 128); compute = "
+          "f32, bf16, bf16-served; residual = f32, bf16, bf16-fused; activations = f32, fp8-dynamic, int16, "
+          "int8; kv = f32, bf16; router = f32");
 }
-
-struct Key {
-  std::string_view name;
-  WeightForm Precision::*form;
-};
-constexpr std::array<Key, 4> kKeys = {{{"dense", &Precision::dense},
-                                       {"experts", &Precision::experts},
-                                       {"embed", &Precision::embed},
-                                       {"head", &Precision::head}}};
 
 constexpr WeightForm affine(std::int64_t bits, std::int64_t group_size) {
   return {Kind::affine, {bits, group_size, kernels::AffineRule::cpu}};
@@ -38,10 +34,25 @@ struct Preset {
   Precision precision;
 };
 constexpr WeightForm kF32 = {Kind::f32};
-constexpr std::array<Preset, 3> kPresets = {
-    {{"exact", {kF32, kF32, kF32, kF32}},
-     {"native", {}},
-     {"mixed-4-8", {affine(8, 64), affine(4, 64), affine(8, 64), affine(8, 64)}}}};
+constexpr WeightForm kBf16 = {Kind::bf16};
+constexpr std::array<Preset, 5> kPresets = {{
+    {"exact", {kF32, kF32, kF32, kF32}},
+    {"native", {}},
+    {"bf16",
+     {kBf16,
+      kBf16,
+      kBf16,
+      kBf16,
+      {Arithmetic::Compute::bf16, Arithmetic::Residual::bf16, Arithmetic::Activations::f32, Arithmetic::Kv::bf16}}},
+    {"production",
+     {{},
+      {},
+      {},
+      {},
+      {Arithmetic::Compute::bf16_served, Arithmetic::Residual::bf16_fused, Arithmetic::Activations::fp8_dynamic,
+       Arithmetic::Kv::bf16}}},
+    {"mixed-4-8", {affine(8, 64), affine(4, 64), affine(8, 64), affine(8, 64)}},
+}};
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -92,6 +103,66 @@ std::string form_text(const WeightForm& form) {
   return {};
 }
 
+/// An enumeration by its values' names, the first of which is the default.
+template <class Enum, std::size_t n>
+Enum parse_name(const std::array<std::string_view, n>& names, std::string_view value, std::string_view whole) {
+  const auto found = std::find(names.begin(), names.end(), value);
+  if (found == names.end()) {
+    refuse(whole, "has the value '" + std::string(value) + "', which is not known");
+  }
+  return static_cast<Enum>(found - names.begin());
+}
+
+/// A key of the text: `set` takes a value, `get` gives it back, empty where it is the default.
+struct Key {
+  std::string_view name;
+  void (*set)(Precision&, std::string_view value, std::string_view whole);
+  std::string (*get)(const Precision&);
+};
+
+template <WeightForm Precision::*form>
+constexpr Key form_key(std::string_view name) {
+  return {name,
+          [](Precision& p, std::string_view value, std::string_view whole) { p.*form = parse_form(value, whole); },
+          [](const Precision& p) { return (p.*form).kind == Kind::native ? std::string() : form_text(p.*form); }};
+}
+
+constexpr std::array<std::string_view, 3> kComputeNames = {"f32", "bf16", "bf16-served"};
+constexpr std::array<std::string_view, 3> kResidualNames = {"f32", "bf16", "bf16-fused"};
+constexpr std::array<std::string_view, 4> kActivationNames = {"f32", "fp8-dynamic", "int16", "int8"};
+constexpr std::array<std::string_view, 2> kKvNames = {"f32", "bf16"};
+constexpr std::array<std::string_view, 1> kRouterNames = {"f32"};
+
+template <const auto& names, auto Arithmetic::*field>
+constexpr Key arithmetic_key(std::string_view name) {
+  return {name,
+          [](Precision& p, std::string_view value, std::string_view whole) {
+            using Enum = std::remove_reference_t<decltype(p.arithmetic.*field)>;
+            p.arithmetic.*field = parse_name<Enum>(names, value, whole);
+          },
+          [](const Precision& p) {
+            const auto index = static_cast<std::size_t>(p.arithmetic.*field);
+            return index == 0 ? std::string() : std::string(names[index]);
+          }};
+}
+
+/// In canonical order. The router's logits are f32 in every run: its key says so and no more.
+constexpr std::array<Key, 9> kKeys = {{
+    arithmetic_key<kComputeNames, &Arithmetic::compute>("compute"),
+    arithmetic_key<kResidualNames, &Arithmetic::residual>("residual"),
+    form_key<&Precision::dense>("dense"),
+    form_key<&Precision::experts>("experts"),
+    form_key<&Precision::embed>("embed"),
+    form_key<&Precision::head>("head"),
+    arithmetic_key<kActivationNames, &Arithmetic::activations>("activations"),
+    arithmetic_key<kKvNames, &Arithmetic::kv>("kv"),
+    {"router",
+     [](Precision&, std::string_view value, std::string_view whole) {
+       parse_name<std::size_t>(kRouterNames, value, whole);
+     },
+     [](const Precision&) { return std::string(); }},
+}};
+
 }  // namespace
 
 const WeightForm& Precision::of(checkpoint::WeightClass weights) const {
@@ -125,7 +196,7 @@ Precision Precision::parse(std::string_view text) {
     }
     if (is_given[key]) refuse(text, "gives " + std::string(kKeys[key].name) + " twice");
     is_given[key] = true;
-    precision.*kKeys[key].form = parse_form(part.substr(equals + 1), text);
+    kKeys[key].set(precision, part.substr(equals + 1), text);
   }
   return precision;
 }
@@ -136,9 +207,8 @@ std::string Precision::text() const {
   }
   std::string text;
   for (const Key& key : kKeys) {
-    const WeightForm& form = this->*key.form;
-    if (form.kind == Kind::native) continue;
-    text += (text.empty() ? "" : ",") + std::string(key.name) + "=" + form_text(form);
+    const std::string value = key.get(*this);
+    if (!value.empty()) text += (text.empty() ? "" : ",") + std::string(key.name) + "=" + value;
   }
   return text;
 }

@@ -32,8 +32,11 @@ struct SmallFp8 {
 }  // namespace
 
 TEST_CASE("A precision's text names it again, and an unknown one is refused with what is known") {
-  for (const char* text : {"exact", "native", "mixed-4-8", "dense=bf16", "experts=affine:4:32:gpu,head=f32",
-                           "dense=affine:8:128,experts=affine:2:64,embed=bf16"}) {
+  for (const char* text :
+       {"exact", "native", "mixed-4-8", "dense=bf16", "experts=affine:4:32:gpu,head=f32",
+        "dense=affine:8:128,experts=affine:2:64,embed=bf16", "bf16", "production", "compute=bf16-served",
+        "compute=bf16,residual=bf16-fused,dense=f32,activations=int16,kv=bf16", "activations=int8",
+        "residual=bf16,experts=bf16,activations=fp8-dynamic"}) {
     REQUIRE(Precision::parse(text).text() == text);
     REQUIRE(Precision::parse(Precision::parse(text).text()) == Precision::parse(text));
   }
@@ -42,10 +45,31 @@ TEST_CASE("A precision's text names it again, and an unknown one is refused with
           "mixed-4-8");
   REQUIRE(Precision::parse("experts=bf16,dense=native").text() == "experts=bf16");
   REQUIRE(Precision::parse("embed=native").text() == "native");
+  REQUIRE(Precision::parse("kv=bf16,dense=f32,residual=f32,router=f32").text() == "dense=f32,kv=bf16");
+  REQUIRE(Precision::parse("activations=fp8-dynamic,kv=bf16,residual=bf16-fused,compute=bf16-served").text() ==
+          "production");
   REQUIRE(Precision::parse("head=f32,embed=f32,dense=f32,experts=f32") == Precision::parse("exact"));
-  for (const char* text : {"fast", "", "dense", "dense=", "dense=affine", "dense=affine:7:64", "dense=affine:4:48",
-                           "dense=affine:4:64:cpu", "dense=affine:4:64:gpu:gpu", "dense=bf16,dense=bf16", "dense=bf16,",
-                           "router=bf16", "exact,dense=bf16", "dense=affine:+4:64", "Dense=bf16"}) {
+  for (const char* text : {"fast",
+                           "",
+                           "dense",
+                           "dense=",
+                           "dense=affine",
+                           "dense=affine:7:64",
+                           "dense=affine:4:48",
+                           "dense=affine:4:64:cpu",
+                           "dense=affine:4:64:gpu:gpu",
+                           "dense=bf16,dense=bf16",
+                           "dense=bf16,",
+                           "router=bf16",
+                           "compute=fp16",
+                           "residual=bf16-served",
+                           "activations=bf16",
+                           "kv=fp8",
+                           "compute=bf16,compute=bf16",
+                           "router=",
+                           "exact,dense=bf16",
+                           "dense=affine:+4:64",
+                           "Dense=bf16"}) {
     INFO(text);
     REQUIRE_THROWS_WITH(Precision::parse(text), Catch::Matchers::ContainsSubstring("'" + std::string(text) + "'") &&
                                                     Catch::Matchers::ContainsSubstring("affine:BITS:GROUP[:gpu]"));
