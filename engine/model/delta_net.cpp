@@ -72,6 +72,7 @@ void DeltaNet::normalise_heads(float* mixed, std::int64_t n) const {
       float* x = row + head * dk;
       const float norm = std::sqrt(kernels().dot(x, x, dk) + kL2Eps);
       kernels().scale(KALIBRI_MUTATE(1.0F / norm, "delta_no_l2_norm", 1.0F), x, dk, x);
+      workers_.round(x, dk);
       if (head < n_heads) kernels().scale(q_scale, x, dk, x);
     }
   });
@@ -82,6 +83,7 @@ void DeltaNet::decays(const DeltaNetWeights& weights, std::int64_t n) {
   float* alpha = alpha_.floats(0);
   float* beta = beta_.floats(0);
   kernels().sigmoid(beta, n * n_heads, beta);
+  workers_.round(beta, n * n_heads);
   for (std::int64_t head = 0; head < n_heads; ++head) {
     const auto h = static_cast<std::size_t>(head);
     const float rate = -kernels::exp_f32(weights.a_log[h]);
@@ -114,6 +116,7 @@ void DeltaNet::mix(const DeltaNetWeights& weights, DeltaNetState& state, const T
     for (std::int64_t j = 0; j < n_taps; ++j) rows[j] = joined + (t + j) * channels;
     KALIBRI_MUTATE(kernels().conv_silu, "delta_no_silu", kernels().conv)
     (rows, weights.conv.data(), n_taps, channels, mixed + t * channels);
+    workers_.round(mixed + t * channels, channels);
   });
   normalise_heads(mixed, n);
   decays(weights, n);
@@ -145,6 +148,7 @@ void DeltaNet::mix(const DeltaNetWeights& weights, DeltaNetState& state, const T
                    "delta_output_before_update", is_decode ? wrong_delta_rule : kernels().delta_rule)
     (tile);
   });
+  workers_.round_rows(core, n, n_heads * dv);
   taps.give("delta_core", {n_heads, dv}, core);
 
   const auto eps = static_cast<float>(KALIBRI_MUTATE(c.rms_norm_eps, "delta_norm_eps_1e-5", 1e-5));
@@ -155,9 +159,18 @@ void DeltaNet::mix(const DeltaNetWeights& weights, DeltaNetState& state, const T
     (is_sigmoid ? kernels().sigmoid : kernels().silu)(gate.data(), n_heads * dv, gate.data());
     if (KALIBRI_MUTATE(false, "delta_gate_before_norm", true)) kernels().multiply(gate.data(), n_heads * dv, row);
     for (std::int64_t head = 0; head < n_heads; ++head) {
-      kernels().rms_norm(row + head * dv, weights.norm.data(), eps, dv, row + head * dv);
+      float* x = row + head * dv;
+      if (workers_.arithmetic().rounds()) {  // before the weight, too
+        kernels().rms_norm(x, nullptr, eps, dv, x);
+        workers_.round(x, dv);
+        kernels().multiply(weights.norm.data(), dv, x);
+        workers_.round(x, dv);
+      } else {
+        kernels().rms_norm(x, weights.norm.data(), eps, dv, x);
+      }
     }
     if (KALIBRI_MUTATE(true, "delta_gate_before_norm", false)) kernels().multiply(gate.data(), n_heads * dv, row);
+    workers_.round(row, n_heads * dv);
   });
 }
 

@@ -26,9 +26,17 @@ void gelu_mul(const float* gate, const float* up, std::int64_t n, float* y) {
 }
 #endif
 
-void activate(const float* gate, const float* up, std::int64_t n, float* y) {
+/// y = silu(gate) * up, where silu's output is rounded too if the arithmetic rounds. y may be gate.
+void activate(const Workers& workers, const float* gate, const float* up, std::int64_t n, float* y) {
   const float* g = KALIBRI_MUTATE(gate, "swap_gate_up", up);
   const float* u = KALIBRI_MUTATE(up, "swap_gate_up", gate);
+  if (workers.arithmetic().rounds()) {
+    kernels::kernels().silu(g, n, y);
+    workers.round(y, n);
+    kernels::kernels().multiply(u, n, y);
+    workers.round(y, n);
+    return;
+  }
   KALIBRI_MUTATE(kernels::kernels().silu_mul, "act_gelu", gelu_mul)(g, u, n, y);
 }
 
@@ -75,7 +83,7 @@ void run_expert(Workers& workers, int worker, const ExpertWeights& expert, const
   }
   linear_here(workers, worker, expert.gate, rows.data(), n, gate.data());
   linear_here(workers, worker, expert.up, rows.data(), n, up.data());
-  activate(gate.data(), up.data(), n * width, gate.data());
+  activate(workers, gate.data(), up.data(), n * width, gate.data());
   linear_here(workers, worker, expert.down, gate.data(), n, rows.data());
   for (std::int64_t i = 0; i < n; ++i) {
     std::memcpy(slots + batch.tokens[static_cast<std::size_t>(i)].slot * hidden_size, rows.data() + i * hidden_size,
@@ -92,7 +100,8 @@ void swiglu(Workers& workers, const ExpertWeights& weights, const float* x, std:
   float* up = buffers.up.floats(n * width);
   linear(workers, weights.gate, x, n, gate);
   linear(workers, weights.up, x, n, up);
-  workers.rows(n, 1, [&](std::int64_t t) { activate(gate + t * width, up + t * width, width, gate + t * width); });
+  workers.rows(n, 1,
+               [&](std::int64_t t) { activate(workers, gate + t * width, up + t * width, width, gate + t * width); });
   linear(workers, weights.down, gate, n, y);
 }
 
@@ -113,8 +122,16 @@ void routed_experts(Workers& workers, runtime::ExpertStore& store, std::int64_t 
     std::fill_n(sum, hidden_size, 0.0F);
     for (std::int64_t slot = t * top_k; slot < (t + 1) * top_k; ++slot) {
       const float weight = weights[order[static_cast<std::size_t>(slot)]];
-      kernels::kernels().axpy(weight, slots + slot * hidden_size, hidden_size, sum);
+      float* output = slots + slot * hidden_size;
+      if (workers.arithmetic().rounds_all()) {
+        kernels::kernels().scale(weight, output, hidden_size, output);
+        workers.round(output, hidden_size);
+        kernels::kernels().add(output, hidden_size, sum);
+      } else {
+        kernels::kernels().axpy(weight, output, hidden_size, sum);
+      }
     }
+    workers.round(sum, hidden_size);
   });
 }
 

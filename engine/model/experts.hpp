@@ -21,8 +21,9 @@ void swiglu(runtime::Workers& workers, const runtime::ExpertWeights& weights, co
             ExpertBuffers& buffers);
 
 /// y [n, H] = for each token the sum over its top_k experts, by ascending expert id from +0, of
-/// fma(weight, expert(x), sum): weighted after the down projection. ids, weights [n, top_k], ids of a token distinct.
-/// Expert by expert: each is acquired once, by one thread, for all tokens that chose it.
+/// fma(weight, expert(x), sum): weighted after the down projection (arithmetic that rounds all: of each rounded
+/// product; arithmetic that rounds: the sum is rounded once). ids, weights [n, top_k], ids of a token distinct. Expert
+/// by expert: each is acquired once, by one thread, for all tokens that chose it.
 void routed_experts(runtime::Workers& workers, runtime::ExpertStore& store, std::int64_t layer, const float* x,
                     std::int64_t n, std::int64_t hidden_size, std::int64_t top_k, const std::int32_t* ids,
                     const float* weights, float* y, ExpertBuffers& buffers);

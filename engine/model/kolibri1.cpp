@@ -7,6 +7,7 @@
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/kernels/scalar_math.hpp"
+#include "engine/model/residual.hpp"
 #include "engine/model/router.hpp"
 
 namespace kalibri::model {
@@ -54,13 +55,16 @@ void Kolibri1Sequence::embed(std::span<const std::int32_t> ids, float* residual)
     for (std::int64_t i = 0; i < h; ++i) {
       row[i] = KALIBRI_MUTATE(row[i], "embed_scale_sqrt_h", row[i] * std::sqrt(static_cast<float>(h)));
     }
+    workers_.round(row, h);
   }
 }
 
 void Kolibri1Sequence::rms_norm_rows(const float* x, const std::vector<float>& weight, std::int64_t n, float* y) const {
   const auto width = static_cast<std::int64_t>(weight.size());
-  workers_.rows(n, 16,
-                [&](std::int64_t t) { kernels().rms_norm(x + t * width, weight.data(), eps_, width, y + t * width); });
+  workers_.rows(n, 16, [&](std::int64_t t) {
+    kernels().rms_norm(x + t * width, weight.data(), eps_, width, y + t * width);
+    workers_.round(y + t * width, width);
+  });
 }
 
 void Kolibri1Sequence::norm_and_rotate(float* heads, std::int64_t n_heads, const std::vector<float>& weight,
@@ -79,7 +83,9 @@ void Kolibri1Sequence::norm_and_rotate(float* heads, std::int64_t n_heads, const
     for (std::int64_t i = 0; KALIBRI_MUTATE(true, "no_qk_norm", false) && i < n_heads * d; i += group) {
       kernels().rms_norm(row + i, weight.data() + i, eps_, group, row + i);
     }
+    workers_.round(row, n_heads * d);
     if (KALIBRI_MUTATE(true, "rope_before_qk_norm", false)) rotate();
+    workers_.round(row, n_heads * d);
   });
 }
 
@@ -90,7 +96,8 @@ void Kolibri1Sequence::add_branch(float* residual, const float* branch, const st
     float* row = residual + t * h;
     std::vector<float> normed(branch + t * h, branch + (t + 1) * h);
     if (norms_branch) kernels().rms_norm(normed.data(), norm.data(), eps_, h, normed.data());
-    kernels().add(normed.data(), h, row);
+    workers_.round(normed.data(), h);
+    add_to_residual(workers_, h, row, [&](float* sum) { kernels().add(normed.data(), h, sum); });
   });
 }
 
@@ -115,6 +122,10 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
   if (rotates(layer)) rotary_.prepare(taps.first_pos, n);
   norm_and_rotate(q, n_heads, layer.q_norm, rotates(layer), taps.first_pos, n);
   norm_and_rotate(k, n_kv, layer.k_norm, rotates(layer), taps.first_pos, n);
+  if (workers_.arithmetic().kv == runtime::Arithmetic::Kv::bf16) {
+    kernels::round_to_bf16(k, n * n_kv * d);
+    kernels::round_to_bf16(v, n * n_kv * d);
+  }
   taps.give("q", {n_heads * d}, q);
   taps.give("k", {n_kv * d}, k);
   taps.give("v", {n_kv * d}, v);
@@ -144,6 +155,7 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
     call.scores = scores.data();
     call.out = context + task * d;
     kernels().attention(call);
+    workers_.round(call.out, d);
   });
   taps.give("attention_context", {n_heads * d}, context);
 
@@ -179,7 +191,7 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
     std::transform(rounded.begin(), rounded.end(), rounded.begin(), rounded_to_bf16);
     router_input = rounded.data();
   }
-  linear(workers_, weights_.form(index, layer.router), router_input, n, router_logits);
+  linear(workers_, weights_.form(index, layer.router), router_input, n, router_logits, runtime::Output::exact);
   workers_.rows(n, 8, [&](std::int64_t t) {
     const std::span<float> logits{router_logits + t * c.num_experts, static_cast<std::size_t>(c.num_experts)};
     for (float& z : logits) z = KALIBRI_MUTATE(z, "router_logits_bf16", rounded_to_bf16(z));
@@ -191,6 +203,7 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
       std::copy(forced.begin(), forced.end(), ids);
     }
     weigh_kolibri1(logits, scratch, {ids, static_cast<std::size_t>(k)}, expert_weights + t * k);
+    if (workers_.arithmetic().rounds_all()) kernels::round_to_bf16(expert_weights + t * k, k);
   });
   taps.give("router_logits", {c.num_experts}, router_logits);
   taps.give("router_gap", {}, gaps.data());
@@ -208,6 +221,7 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
   const bool normed_alone = KALIBRI_MUTATE(false, "post_ffn_norm_routed_only", true);
   if (KALIBRI_MUTATE(true, "shared_expert_omitted", false) && !normed_alone) {
     workers_.rows(n, 16, [&](std::int64_t t) { kernels().add(shared + t * h, h, routed + t * h); });
+    workers_.round_rows(routed, n, h);
   }
   taps.give("moe_out", {h}, routed);
   add_branch(residual, routed, layer.post_ffn_norm, KALIBRI_MUTATE(true, "no_post_ffn_norm", false), n);
@@ -230,7 +244,9 @@ void Kolibri1Sequence::head(const float* residual, std::int64_t n, float* final_
   } else {
     std::copy_n(residual, n * h, final_norm);
   }
-  if (logits != nullptr) linear(workers_, weights_.form(kNoLayer, weights_.lm_head), final_norm, n, logits);
+  if (logits == nullptr) return;
+  const auto output = workers_.arithmetic().rounds_all() ? runtime::Output::rounded : runtime::Output::exact;
+  linear(workers_, weights_.form(kNoLayer, weights_.lm_head), final_norm, n, logits, output);
 }
 
 }  // namespace kalibri::model

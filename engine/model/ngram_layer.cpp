@@ -6,6 +6,7 @@
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/kernels/scalar_math.hpp"
+#include "engine/model/residual.hpp"
 
 namespace kalibri::model {
 
@@ -50,6 +51,7 @@ void NgramLayer::look_up(const NgramWeights& weights, NgramState& state, std::sp
     for (std::int64_t head = 0; head < n_heads; ++head) {
       weights.table->read_row(token_rows[head], embedding + (t * n_heads + head) * row_size);
     }
+    workers_.round(embedding + t * config_.ple_embed_dim, config_.ple_embed_dim);
   });
   taps.give("ngram_rows", {n_heads}, rows.data());
   taps.give("ngram_embedding", {config_.ple_embed_dim}, embedding);
@@ -69,11 +71,19 @@ void NgramLayer::gate(const NgramWeights& weights, const float* residual, std::i
     for (std::int64_t s = 0; s < config_.hc_count; ++s) {
       const std::int64_t i = t * width + s * h;
       kernels().rms_norm(keys + i, weights.norm_key.data() + s * h, eps, h, keys + i);
+      workers_.round(keys + i, h);
       kernels().rms_norm(residual + i, weights.norm_query.data() + s * h, eps, h, query.data());
-      const float product = kernels().dot(keys + i, query.data(), h) * scale;
-      const float gate = kernels::sigmoid_f32(KALIBRI_MUTATE(signed_root(product), "ngram_no_signed_root", product));
-      kernels().scale(gate, values + t * h, h, gated + i);
+      workers_.round(query.data(), h);
+      const auto rounded = [&](float x) {
+        workers_.round(&x, 1);
+        return x;
+      };
+      const float product = rounded(rounded(kernels().dot(keys + i, query.data(), h)) * scale);
+      const float root = rounded(KALIBRI_MUTATE(signed_root(product), "ngram_no_signed_root", product));
+      kernels().scale(rounded(kernels::sigmoid_f32(root)), values + t * h, h, gated + i);
+      workers_.round(gated + i, h);
       kernels().rms_norm(gated + i, weights.norm_conv.data() + s * h, eps, h, normed + i);
+      workers_.round(normed + i, h);
     }
   });
 }
@@ -93,8 +103,11 @@ void NgramLayer::convolve(const NgramWeights& weights, NgramState& state, float*
     std::vector<float> convolved(static_cast<std::size_t>(width));
     KALIBRI_MUTATE(kernels().conv_silu, "ngram_no_silu", kernels().conv)
     (rows, weights.conv.data(), n_taps, width, convolved.data());
+    workers_.round(convolved.data(), width);
     if (KALIBRI_MUTATE(true, "ngram_no_conv", false)) kernels().add(convolved.data(), width, gated + t * width);
-    kernels().add(gated + t * width, width, residual + t * width);
+    workers_.round(gated + t * width, width);
+    add_to_residual(workers_, width, residual + t * width,
+                    [&](float* streams) { kernels().add(gated + t * width, width, streams); });
   });
   taps.give("ple_out", {width}, gated);
 }

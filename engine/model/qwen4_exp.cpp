@@ -5,6 +5,7 @@
 
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
+#include "engine/model/residual.hpp"
 #include "engine/model/router.hpp"
 
 namespace kalibri::model {
@@ -41,7 +42,8 @@ std::vector<std::size_t> axes(const Qwen4ExpConfig& c) {
 Qwen4ExpSequence::Qwen4ExpSequence(const Qwen4ExpWeights& weights, runtime::Workers& workers, std::int64_t max_tokens)
     : weights_(weights),
       workers_(workers),
-      rotary_(weights.config.rotary_dim, weights.config.rope_theta, axes(weights.config)),
+      rotary_(weights.config.rotary_dim, weights.config.rope_theta, axes(weights.config),
+              workers.arithmetic().rounds()),
       connection_(workers, weights.config),
       ngram_(workers, weights.config),
       delta_net_(workers, weights.config),
@@ -60,6 +62,7 @@ void Qwen4ExpSequence::embed(std::span<const std::int32_t> ids, float* residual)
   for (std::size_t t = 0; t < ids.size(); ++t) {
     float* row = residual + static_cast<std::int64_t>(t) * weights_.config.residual_size();
     weights_.decode_embedding(ids[t], row);
+    workers_.round(row, h);
     for (std::int64_t s = 1; s < weights_.config.hc_count; ++s) std::copy_n(row, h, row + s * h);
   }
 }
@@ -89,7 +92,7 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   expert_ids_.resize(static_cast<std::size_t>(n * k));
   std::vector<float> gaps(static_cast<std::size_t>(n));
 
-  linear(workers_, weights_.form(index, layer.router), u, n, router_logits);
+  linear(workers_, weights_.form(index, layer.router), u, n, router_logits, runtime::Output::exact);
   workers_.rows(n, 8, [&](std::int64_t t) {
     const std::span<const float> logits{router_logits + t * c.num_experts, static_cast<std::size_t>(c.num_experts)};
     const std::span<const std::int32_t> forced =
@@ -98,6 +101,7 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
     gaps[static_cast<std::size_t>(t)] = select_top_k(logits, k, ids);
     if (!forced.empty()) std::copy_n(forced.begin(), k, ids);
     softmax_weights(logits, {ids, static_cast<std::size_t>(k)}, c.norm_topk_prob, expert_weights + t * k);
+    if (workers_.arithmetic().rounds_all()) kernels::round_to_bf16(expert_weights + t * k, k);
   });
   taps.give("router_logits", {c.num_experts}, router_logits);
   taps.give("router_gap", {}, gaps.data());
@@ -113,15 +117,18 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   swiglu(workers_, shared_expert, u, n, shared, expert_buffers_);
   linear(workers_, weights_.form(index, layer.shared_expert_gate), u, n, shared_gate);
   kernels().sigmoid(shared_gate, n, shared_gate);
+  workers_.round(shared_gate, n);
   if (taps.wants("shared_out")) {  // gated, as it is added; the sum itself rounds once
     std::vector<float> gated(shared, shared + n * h);
     for (std::int64_t t = 0; t < n; ++t) kernels().scale(shared_gate[t], gated.data() + t * h, h, gated.data() + t * h);
+    workers_.round_rows(gated.data(), n, h);
     taps.give("shared_out", {h}, gated.data());
   }
   workers_.rows(n, 8, [&](std::int64_t t) {
     const float gate =
         KALIBRI_MUTATE(KALIBRI_MUTATE(shared_gate[t], "shared_gate_dropped", 1.0F), "shared_expert_dropped", 0.0F);
-    kernels().axpy(gate, shared + t * h, h, out + t * h);
+    add_scaled(workers_, gate, shared + t * h, h, shared + t * h, out + t * h);
+    workers_.round(out + t * h, h);
   });
   taps.give("moe_out", {h}, out);
 }
@@ -172,7 +179,9 @@ void Qwen4ExpSequence::head(const float* residual, std::int64_t n, float* final_
   const auto form = [&](const kernels::MatrixView& stored) { return weights_.form(kNoLayer, stored); };
   connection_.read_out(weights_.final_mixer, form, residual, n, final_norm, nullptr);
   if (KALIBRI_MUTATE(false, "final_mixer_mean", true)) mean_of_streams(residual, n, weights_.config, final_norm);
-  if (logits != nullptr) linear(workers_, form(weights_.lm_head), final_norm, n, logits);
+  if (logits == nullptr) return;
+  const auto output = workers_.arithmetic().rounds_all() ? runtime::Output::rounded : runtime::Output::exact;
+  linear(workers_, form(weights_.lm_head), final_norm, n, logits, output);
 }
 
 }  // namespace kalibri::model

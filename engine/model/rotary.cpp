@@ -2,12 +2,13 @@
 
 #include <utility>
 
+#include "engine/kernels/codec.hpp"
 #include "engine/kernels/scalar_math.hpp"
 
 namespace kalibri::model {
 
-RotaryTable::RotaryTable(std::int64_t rotary_dim, double theta, std::vector<std::size_t> axis_of_frequency)
-    : half_(rotary_dim / 2), axis_(std::move(axis_of_frequency)) {
+RotaryTable::RotaryTable(std::int64_t rotary_dim, double theta, std::vector<std::size_t> axis_of_frequency, bool rounds)
+    : half_(rotary_dim / 2), axis_(std::move(axis_of_frequency)), rounds_(rounds) {
   axis_.resize(static_cast<std::size_t>(half_));
   for (std::int64_t i = 0; i < half_; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
@@ -20,6 +21,9 @@ void RotaryTable::row(const AxisPositions& position, float* cos, float* sin) con
     const float angle = static_cast<float>(position[axis_[i]]) * frequencies_[i];
     kernels::sincos_f32(static_cast<double>(angle), cos + i, sin + i);
   }
+  if (!rounds_) return;
+  kernels::round_to_bf16(cos, half_);
+  kernels::round_to_bf16(sin, half_);
 }
 
 void RotaryTable::prepare(std::int64_t first_pos, std::int64_t n) {

@@ -13,8 +13,9 @@ using AxisPositions = std::array<std::int64_t, 3>;
 class RotaryTable {
  public:
   /// rotary_dim: components that rotate (even); component i is paired with i + rotary_dim / 2 and turns with the axis
-  /// axis_of_frequency[i] (0, 1, 2); empty: all with the first.
-  RotaryTable(std::int64_t rotary_dim, double theta, std::vector<std::size_t> axis_of_frequency = {});
+  /// axis_of_frequency[i] (0, 1, 2); empty: all with the first. `rounds`: cosines and sines are rounded to bf16.
+  RotaryTable(std::int64_t rotary_dim, double theta, std::vector<std::size_t> axis_of_frequency = {},
+              bool rounds = false);
 
   /// cos, sin [half] for one position: theta_i = fl32(theta^(-2 i / rotary_dim)), angle = fl32(fl32(pos) * theta_i).
   /// Source: Su et al., RoFormer (2021), equation 34, halves paired; axes: transformers, modeling_qwen4_exp.py.
@@ -32,6 +33,7 @@ class RotaryTable {
  private:
   std::int64_t half_;
   std::vector<std::size_t> axis_;
+  bool rounds_;
   std::vector<float> frequencies_;  // theta_i
   std::int64_t first_pos_ = 0;
   std::vector<AxisPositions> positions_;

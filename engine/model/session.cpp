@@ -100,7 +100,7 @@ struct Session::Impl {
   Impl(const Model& model, ThreadPool& pool, const SessionOptions& session_options)
       : info(model.info()),
         options(session_options),
-        workers(pool),
+        workers(pool, model.precision().arithmetic),
         sequence(std::visit(Start{workers, session_options.max_tokens}, model.impl().weights)) {}
 
   /// Throws Error(input) unless the next tokens may go through the model.

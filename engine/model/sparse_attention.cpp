@@ -21,16 +21,18 @@ float norm_eps(const Qwen4ExpConfig& c) {
 }
 
 /// RMS1 of one head, then rotation of its first components.
-void norm_and_rotate(float* x, const std::vector<float>& norm, float eps, const float* cos, const float* sin,
-                     std::int64_t half) {
+void norm_and_rotate(const runtime::Workers& workers, float* x, const std::vector<float>& norm, float eps,
+                     const float* cos, const float* sin, std::int64_t half) {
   const auto d = static_cast<std::int64_t>(norm.size());
   float* rotated = KALIBRI_MUTATE(x, "sparse_rope_last_dims", x + d - 2 * half);
   const bool rotates = KALIBRI_MUTATE(true, "sparse_no_rope", false);
   if (KALIBRI_MUTATE(false, "sparse_rope_before_norm", true)) kernels().rope(rotated, cos, sin, half);
   kernels().rms_norm(x, norm.data(), eps, d, x);
+  workers.round(x, d);
   if (rotates && KALIBRI_MUTATE(true, "sparse_rope_before_norm", false)) {
     KALIBRI_MUTATE(kernels().rope, "sparse_rope_neighbours", rope_neighbours)(rotated, cos, sin, half);
   }
+  workers.round(rotated, 2 * half);
 }
 
 }  // namespace
@@ -73,19 +75,26 @@ void SparseAttention::prepare_heads(const SparseAttentionWeights& weights, const
       const std::int64_t gate_from = KALIBRI_MUTATE(from + d, "sparse_gate_in_halves", from + n_heads * d);
       std::copy_n(both + from, d, q + at);
       std::copy_n(both + gate_from, d, gate + at);
-      norm_and_rotate(q + at, weights.q_norm, eps, cos, sin, rotary_.half());
+      norm_and_rotate(workers_, q + at, weights.q_norm, eps, cos, sin, rotary_.half());
     }
     for (std::int64_t head = 0; head < n_kv; ++head) {
-      norm_and_rotate(k_.floats(0) + (t * n_kv + head) * d, weights.k_norm, eps, cos, sin, rotary_.half());
+      norm_and_rotate(workers_, k_.floats(0) + (t * n_kv + head) * d, weights.k_norm, eps, cos, sin, rotary_.half());
     }
     for (std::int64_t head = 0; head < c.indexer_n_heads; ++head) {
       float* x = index_.floats(0) + (t * (c.indexer_n_heads + 1) + head) * di;
       if (KALIBRI_MUTATE(true, "index_query_not_normed", false))
         kernels().rms_norm(x, weights.index_q_norm.data(), eps, di, x);
+      workers_.round(x, di);
       if (KALIBRI_MUTATE(true, "index_query_not_rotated", false)) kernels().rope(x, cos, sin, rotary_.half());
+      workers_.round(x, 2 * rotary_.half());
     }
   });
   (KALIBRI_MUTATE(kernels().sigmoid, "sparse_gate_silu", kernels().silu))(gate, taps.n_rows * n_heads * d, gate);
+  workers_.round_rows(gate, taps.n_rows, n_heads * d);
+  if (workers_.arithmetic().kv == runtime::Arithmetic::Kv::bf16) {
+    kernels::round_to_bf16(k_.floats(0), taps.n_rows * n_kv * d);
+    kernels::round_to_bf16(v_.floats(0), taps.n_rows * n_kv * d);
+  }
 }
 
 void SparseAttention::close_blocks(const SparseAttentionWeights& weights, SparseAttentionState& state,
@@ -206,6 +215,7 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
       call.scores = key_scores.data();
       call.out = context + (t * n_heads + head) * d;
       kernels().attention(call);
+      workers_.round(call.out, d);
     }
   });
   taps.give("attention_context", {n_heads * d}, context);
@@ -213,6 +223,7 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
     if (KALIBRI_MUTATE(true, "sparse_gate_dropped", false)) {
       kernels().multiply(gate_.floats(0) + t * n_heads * d, n_heads * d, context + t * n_heads * d);
     }
+    workers_.round(context + t * n_heads * d, n_heads * d);
   });
 }
 

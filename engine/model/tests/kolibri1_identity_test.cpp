@@ -35,7 +35,7 @@ TEST_CASE("Golden prompts give the same bits in any cuts, chunks and threads") {
     if (!directory.has_value()) KALIBRI_SKIP(std::string("golden set ") + set + " is not there");
     const std::vector<std::int32_t> ids = golden_ids(*directory);
     const auto all = static_cast<std::int64_t>(ids.size());
-    for (const char* precision : {"exact", "native"}) {
+    for (const char* precision : test::kPrecisions) {
       const LoadedModel loaded(*directory, precision);
       ThreadPool one(1);
       ThreadPool two(2);

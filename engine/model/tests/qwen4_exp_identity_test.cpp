@@ -45,7 +45,7 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 TEST_CASE("qwen4_exp: chunks of 1, 3, 63, 64, 65 and whole give the same bits, on one thread and on two") {
   const auto directory = fixtures::find_golden("qwen4-exp-t2");
   if (!directory.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t2 is not there");
-  for (const char* precision : {"exact", "native"}) {
+  for (const char* precision : test::kPrecisions) {
     const LoadedModel loaded(*directory, precision);
     const std::vector<std::int32_t> ids = tokens(257, loaded.model.info().vocab_size);
     ThreadPool one(1);
@@ -105,7 +105,7 @@ TEST_CASE("qwen4_exp: a hand-over to decoding and a restored snapshot are possib
 TEST_CASE("qwen4_exp: FP8 with partial blocks gives the same bits in any cuts, chunks and threads") {
   const fixtures::TempDirectory scratch;
   fixtures::make_qwen4_exp(scratch.path() / "made", fixtures::qwen4_exp_tiny(), {.scale_dtype = "F16"});
-  for (const char* precision : {"exact", "native"}) {
+  for (const char* precision : test::kPrecisions) {
     const LoadedModel loaded(scratch.path() / "made", precision);
     const std::vector<std::int32_t> ids = tokens(150, loaded.model.info().vocab_size);
     ThreadPool one(1);

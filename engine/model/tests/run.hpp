@@ -38,6 +38,15 @@ class KeepingSink final : public runtime::TapSink {
   std::map<std::pair<int, std::string>, std::vector<double>> tensors_;
 };
 
+/// Precisions in which a run's bits must not depend on how it is cut: every kind of arithmetic is in one of them.
+inline const std::vector<const char*> kPrecisions = {
+    "exact",
+    "native",
+    "bf16",
+    "production",
+    "dense=affine:8:32,experts=affine:4:32,embed=affine:4:32,head=affine:8:32,activations=int16",
+    "compute=bf16-served,residual=bf16,experts=affine:3:32,activations=int8,kv=bf16"};
+
 struct LoadedModel {
   LoadedModel(const std::filesystem::path& directory, const char* precision)
       : checkpoint(checkpoint::Checkpoint::open(directory)), model(checkpoint, runtime::Precision::parse(precision)) {}
