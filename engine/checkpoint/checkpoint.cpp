@@ -71,7 +71,7 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
       }
       const bool in_place = tensor.dtype == Dtype::f32 && is_aligned(tensor);
       if (tensor_name.ends_with(".weight_scale_inv") && is_scale_dtype(tensor.dtype) && !in_place) {
-        checkpoint.widened_scales_.emplace(&tensor, widened(tensor));
+        checkpoint.widened_scales_.emplace(&tensor, read_widened(tensor));
       }
     }
   }
@@ -136,12 +136,12 @@ std::vector<float> Checkpoint::vector(std::string_view name, std::int64_t n) con
 
 std::vector<float> Checkpoint::small_tensor(std::string_view name, std::span<const std::int64_t> shape) const {
   throw_if(small_tensor_problem(name, shape));
-  return widened(*find(name));
+  return read_widened(*find(name));
 }
 
 float Checkpoint::scalar(std::string_view name) const {
   throw_if(scalar_problem(name));
-  return widened(*find(name)).front();
+  return read_widened(*find(name)).front();
 }
 
 std::vector<std::int64_t> Checkpoint::integers(std::string_view name, std::int64_t n) const {
@@ -179,7 +179,7 @@ std::optional<Problem> Checkpoint::scalar_problem(std::string_view name) const {
                       fmt::format("{} {}, expected one BF16, F16 or F32 number", dtype_name(tensor->dtype),
                                   shape_text(tensor->shape)));
   }
-  const float value = widened(*tensor).front();
+  const float value = read_widened(*tensor).front();
   if (std::isfinite(value)) return {};
   return problem_in(*tensor, name, fmt::format("{}, expected a finite number", value));
 }

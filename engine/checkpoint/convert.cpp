@@ -40,20 +40,6 @@ constexpr std::array kCopied = {"tokenizer.json",
                                 "LICENSE.txt",
                                 "NOTICE"};
 
-/// The bytes of `tensor` from `first` on, read past the mapping: a file that became shorter is then an error.
-std::vector<std::byte> read_bytes(const TensorView& tensor, std::int64_t first, std::int64_t n) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(n));
-  tensor.file->read(static_cast<std::uint64_t>(tensor.file_offset + first), bytes);
-  return bytes;
-}
-
-std::vector<float> read_widened(const TensorView& tensor) {
-  const std::vector<std::byte> bytes = read_bytes(tensor, 0, static_cast<std::int64_t>(tensor.bytes.size()));
-  TensorView copy = tensor;
-  copy.bytes = bytes;
-  return widened(copy);
-}
-
 /// A job's rows in memory, as a matrix of their own.
 struct Rows {
   std::vector<std::byte> data;

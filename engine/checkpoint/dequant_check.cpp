@@ -116,7 +116,7 @@ class Pairing {
                                       shape_text(shape)));
       return false;
     }
-    pair.scale_inv = widened(*scales);
+    pair.scale_inv = read_widened(*scales);
     return true;
   }
 
@@ -139,12 +139,6 @@ std::vector<Job> jobs_of(const std::vector<Pair>& pairs) {
     }
   }
   return jobs;
-}
-
-std::vector<std::byte> read_part(const TensorView& tensor, std::int64_t first_byte, std::int64_t n_bytes) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(n_bytes));
-  tensor.file->read(static_cast<std::uint64_t>(tensor.file_offset + first_byte), bytes);
-  return bytes;
 }
 
 /// Largest of |a - b| and of |b|; NaN where one is not finite. Sixteen side by side, which is the same and one vector.
@@ -180,8 +174,8 @@ std::size_t find_difference(const std::vector<float>& a, const std::vector<float
 Seen compare_rows(const Pair& pair, const Job& job) {
   const std::int64_t n_cols = pair.fp8->shape[1];
   const std::int64_t width = dtype_bits(pair.bf16->dtype) / 8;
-  const std::vector<std::byte> codes = read_part(*pair.fp8, job.first * n_cols, job.n * n_cols);
-  const std::vector<std::byte> values = read_part(*pair.bf16, job.first * n_cols * width, job.n * n_cols * width);
+  const std::vector<std::byte> codes = read_bytes(*pair.fp8, job.first * n_cols, job.n * n_cols);
+  const std::vector<std::byte> values = read_bytes(*pair.bf16, job.first * n_cols * width, job.n * n_cols * width);
   const kernels::MatrixView coded{.format = kernels::Format::e4m3_block,
                                   .n_rows = job.n,
                                   .n_cols = n_cols,
@@ -210,8 +204,8 @@ Seen compare_rows(const Pair& pair, const Job& job) {
 }
 
 Seen compare_bytes(const Pair& pair, const Job& job) {
-  const std::vector<std::byte> ours = read_part(*pair.fp8, job.first, job.n);
-  const std::vector<std::byte> theirs = read_part(*pair.bf16, job.first, job.n);
+  const std::vector<std::byte> ours = read_bytes(*pair.fp8, job.first, job.n);
+  const std::vector<std::byte> theirs = read_bytes(*pair.bf16, job.first, job.n);
   Seen seen;
   const auto differing = std::mismatch(ours.begin(), ours.end(), theirs.begin()).first;
   if (differing != ours.end()) seen.at = (job.first + (differing - ours.begin())) * 8 / dtype_bits(pair.fp8->dtype);

@@ -51,16 +51,23 @@ float f16_to_f32(std::uint16_t bits) {
 
 }  // namespace
 
-std::vector<float> widened(const TensorView& tensor) {
+std::vector<std::byte> read_bytes(const TensorView& tensor, std::int64_t first, std::int64_t n) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(n));
+  tensor.file->read(static_cast<std::uint64_t>(tensor.file_offset + first), bytes);
+  return bytes;
+}
+
+std::vector<float> read_widened(const TensorView& tensor) {
+  const std::vector<std::byte> bytes = read_bytes(tensor, 0, static_cast<std::int64_t>(tensor.bytes.size()));
   std::vector<float> values(static_cast<std::size_t>(tensor.n_elements()));
   if (values.empty()) return values;
   if (tensor.dtype == Dtype::f32) {
-    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint16_t bits = 0;
-    std::memcpy(&bits, tensor.bytes.data() + 2 * i, sizeof bits);
+    std::memcpy(&bits, bytes.data() + 2 * i, sizeof bits);
     values[i] = tensor.dtype == Dtype::bf16 ? kernels::bf16_to_f32(bits) : f16_to_f32(bits);
   }
   return values;

@@ -1,6 +1,7 @@
-// Values of a tensor, widened, and which are no numbers. It knows dtypes, no models.
+// Bytes and values of a tensor, and which of these are no numbers. It knows dtypes, no models.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,8 +9,12 @@
 
 namespace kalibri::checkpoint {
 
-/// All elements of an f32, bf16 or f16 tensor, exactly.
-std::vector<float> widened(const TensorView& tensor);
+/// Bytes [first, first + n) of a tensor, read past the mapping: a file that became shorter is then an error and no
+/// signal, and the pages around are not drawn into memory. Throws Error(file).
+std::vector<std::byte> read_bytes(const TensorView& tensor, std::int64_t first, std::int64_t n);
+
+/// All elements of an f32, bf16 or f16 tensor, exactly; read as above.
+std::vector<float> read_widened(const TensorView& tensor);
 
 /// Index of the first element of an f32, bf16, f16 or f8_e4m3 tensor that is NaN or infinite (f8_e4m3 has two NaN codes
 /// and no infinity), or -1. Tensors of other dtypes are not looked at: -1.

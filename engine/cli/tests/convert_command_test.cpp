@@ -11,7 +11,9 @@
 #include "fixtures/catch.hpp"
 #include "fixtures/golden.hpp"
 #include "fixtures/kolibri1_maker.hpp"
+#include "fixtures/qwen4_exp_maker.hpp"
 #include "fixtures/run_program.hpp"
+#include "fixtures/safetensors_reader.hpp"
 #include "fixtures/safetensors_writer.hpp"
 #include "fixtures/temp_directory.hpp"
 #include "oracle/dump/names.hpp"
@@ -316,6 +318,32 @@ TEST_CASE("A disk that is too small is refused before, and one that fills up end
   CHECK(full.exit_status == 2);
   CHECK_THAT(full.err, ContainsSubstring("No space left on device; make room, or choose another place"));
   CHECK(full.out.empty());
+}
+
+TEST_CASE(
+    "Memory of a conversion grows with the number of tensors, by their names and places, and not with their bytes") {
+  const TempDirectory scratch;
+  fixtures::Qwen4ExpShape shape = fixtures::qwen4_exp_tiny();
+  shape.n_experts = 200;
+  std::vector<std::int64_t> peak_bytes;
+  std::vector<std::int64_t> n_bytes;
+  std::vector<std::int64_t> n_tensors;
+  for (const std::int64_t n_layers : {2, 10}) {
+    shape.n_layers = n_layers;
+    const fs::path source = scratch.path() / std::to_string(n_layers);
+    fixtures::make_qwen4_exp(source, shape, {});
+    const RunResult run = kalibri_program({"convert", source, source / "out", "--json"});
+    INFO(run.err);
+    REQUIRE(run.exit_status == 0);
+    peak_bytes.push_back(nlohmann::json::parse(run.out).at("peak_rss_bytes"));
+    n_bytes.push_back(static_cast<std::int64_t>(fs::file_size(source / "model.safetensors")));
+    n_tensors.push_back(
+        static_cast<std::int64_t>(fixtures::read_safetensors_header(source / "model.safetensors").size()));
+  }
+  const std::int64_t n_more_tensors = n_tensors[1] - n_tensors[0];
+  REQUIRE(n_bytes[1] - n_bytes[0] > 5 * 2048 * n_more_tensors);  // so that one is not the other
+  INFO(peak_bytes[0] << " and " << peak_bytes[1] << " bytes");
+  CHECK(peak_bytes[1] - peak_bytes[0] < 2048 * n_more_tensors);
 }
 
 TEST_CASE("A conversion that meets the end of its disk says so and leaves nothing behind") {
