@@ -7,10 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "reference/error.hpp"
+#include "reference/safetensors_writer.hpp"
 #include "reference/stored_matrix.hpp"
 
 namespace kalibri::reference::training {
@@ -18,12 +17,6 @@ namespace {
 
 constexpr std::int64_t kBlock = 128;
 constexpr float kLargest = 448;  // of e4m3fn
-
-struct Stored {
-  std::string name, dtype;
-  std::vector<std::int64_t> shape;
-  std::string bytes;
-};
 
 std::uint16_t to_bf16(float x) {  // to the nearest, ties to even
   const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -86,18 +79,18 @@ class Exporter {
 
   void add_constants() {
     for (const auto& [name, numbers] : layout_.constants) {
-      Stored out{name, "I64", {static_cast<std::int64_t>(numbers.size())}, {}};
+      StoredTensor out{name, "I64", {static_cast<std::int64_t>(numbers.size())}, {}};
       for (const std::int64_t number : numbers) append(out.bytes, number);
       tensors.push_back(std::move(out));
     }
   }
 
-  std::vector<Stored> tensors;
+  std::vector<StoredTensor> tensors;
 
  private:
   void add_plain(const std::string& name, std::vector<std::int64_t> shape, const char* dtype,
                  std::span<const float> values) {
-    Stored out{name, dtype, std::move(shape), {}};
+    StoredTensor out{name, dtype, std::move(shape), {}};
     for (const float value : values) {
       if (exact_) {
         append(out.bytes, value);
@@ -111,8 +104,8 @@ class Exporter {
   void add_blocks(const std::string& name, std::int64_t n_rows, std::int64_t n_cols, std::span<const float> values) {
     const std::int64_t blocks_down = (n_rows + kBlock - 1) / kBlock;
     const std::int64_t blocks_across = (n_cols + kBlock - 1) / kBlock;
-    Stored codes{name, "F8_E4M3", {n_rows, n_cols}, std::string(values.size(), '\0')};
-    Stored scales{name + "_scale_inv", layout_.scale_dtype, {blocks_down, blocks_across}, {}};
+    StoredTensor codes{name, "F8_E4M3", {n_rows, n_cols}, std::string(values.size(), '\0')};
+    StoredTensor scales{name + "_scale_inv", layout_.scale_dtype, {blocks_down, blocks_across}, {}};
     for (std::int64_t down = 0; down < blocks_down; ++down) {
       for (std::int64_t across = 0; across < blocks_across; ++across) {
         const auto for_each = [&](auto body) {
@@ -141,13 +134,13 @@ class Exporter {
     const float scale = stored_scale(largest, layout_.scale_dtype);
     const std::int64_t shard_rows = n_rows / layout_.n_table_shards;
     for (std::int64_t shard = 0; shard < layout_.n_table_shards; ++shard) {
-      Stored codes{fmt::format("{}shard_{}.weight", stem, shard), "F8_E4M3", {shard_rows, n_cols}, {}};
+      StoredTensor codes{fmt::format("{}shard_{}.weight", stem, shard), "F8_E4M3", {shard_rows, n_cols}, {}};
       const auto n = static_cast<std::size_t>(shard_rows * n_cols);
       for (const float value : values.subspan(static_cast<std::size_t>(shard) * n, n))
         codes.bytes += static_cast<char>(to_e4m3(value / scale));
       tensors.push_back(std::move(codes));
     }
-    Stored one{stem + "weight_scale", layout_.scale_dtype, {1}, {}};
+    StoredTensor one{stem + "weight_scale", layout_.scale_dtype, {1}, {}};
     append_scale(one.bytes, scale, layout_.scale_dtype);
     tensors.push_back(std::move(one));
   }
@@ -173,30 +166,6 @@ void add_experts(Exporter& exporter, const Parameter& p, std::span<const float> 
   }
 }
 
-void write_text(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream stream(file, std::ios::binary);
-  stream << text;
-  stream.close();
-  if (!stream) throw Error(fmt::format("{}: cannot be written: is the disk full?", file.string()));
-}
-
-std::string safetensors(const std::vector<Stored>& tensors) {
-  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
-  std::size_t begin = 0;
-  for (const Stored& tensor : tensors) {
-    const std::size_t end = begin + tensor.bytes.size();
-    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
-    begin = end;
-  }
-  std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-  std::string file;
-  append(file, static_cast<std::uint64_t>(text.size()));
-  file += text;
-  for (const Stored& tensor : tensors) file += tensor.bytes;
-  return file;
-}
-
 }  // namespace
 
 void export_checkpoint(const Layout& layout, std::span<const float> values, const std::filesystem::path& tokenizer,
@@ -214,7 +183,7 @@ void export_checkpoint(const Layout& layout, std::span<const float> values, cons
     }
   }
   exporter.add_constants();
-  write_text(directory / "model.safetensors", safetensors(exporter.tensors));
+  write_text(directory / "model.safetensors", safetensors_text(exporter.tensors));
   write_text(directory / "generation_config.json", layout.generation_config_json);
   if (!tokenizer.empty()) std::filesystem::copy_file(tokenizer, directory / "tokenizer.json");
   write_text(directory / "config.json", layout.config_json);
