@@ -82,7 +82,7 @@ void GatedResidual::add(float* residual, const float* block, const float* inject
     if (KALIBRI_MUTATE(false, "inject_into_normed_streams", true)) {
       std::copy_n(normed_.floats(0) + t * width, width, residual + t * width);
     }
-    std::vector<float> scratch(static_cast<std::size_t>(hidden_size_));
+    std::vector<float> scratch(static_cast<std::size_t>(workers_.arithmetic().rounds() ? hidden_size_ : 0));
     add_to_residual(workers_, width, residual + t * width, [&](float* streams) {
       for (std::int64_t s = 0; s < n_streams_; ++s) {
         add_scaled(workers_, inject[t * n_streams_ + s], block + t * hidden_size_, hidden_size_, scratch.data(),
