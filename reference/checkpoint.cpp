@@ -92,6 +92,11 @@ const TensorView* Checkpoint::find(const std::string& name) const {
   return entry == tensors_.end() ? nullptr : entry->second;
 }
 
+bool Checkpoint::has_below(const std::string& prefix) const {
+  const auto entry = tensors_.lower_bound(prefix);
+  return entry != tensors_.end() && entry->first.starts_with(prefix);
+}
+
 const TensorView& Checkpoint::require(const std::string& name, std::span<const std::int64_t> shape,
                                       std::span<const std::string_view> dtypes) const {
   const TensorView* view = find(name);

@@ -28,6 +28,8 @@ class Checkpoint {
 
   /// Nothing when there is no such tensor. What it points to lives as long as the checkpoint.
   [[nodiscard]] const TensorView* find(const std::string& name) const;
+  /// Whether there is a tensor whose name begins with `prefix`.
+  [[nodiscard]] bool has_below(const std::string& prefix) const;
   /// Throws Error when tensor `name` is missing, is not of `shape` or has none of `dtypes`.
   [[nodiscard]] const TensorView& require(const std::string& name, std::span<const std::int64_t> shape,
                                           std::span<const std::string_view> dtypes) const;

@@ -4,15 +4,10 @@
 
 #include <span>
 
+#include "reference/expert_weights.hpp"
 #include "reference/tensor.hpp"
 
 namespace kalibri::reference {
-
-struct Expert {
-  StoredMatrix gate_proj;  // [I, H]
-  StoredMatrix up_proj;    // [I, H]
-  StoredMatrix down_proj;  // [H, I]
-};
 
 /// (silu(x G^T) * (x U^T)) D^T: [T, H] -> [T, H].
 at::Tensor swiglu(const at::Tensor& x, const Expert& expert);

@@ -31,6 +31,20 @@ Expert find_expert(const Checkpoint& checkpoint, const std::string& prefix, std:
           find_matrix(checkpoint, prefix + ".down_proj.weight", hidden_size, width)};
 }
 
+/// Each expert in three tensors of its own, as released, or all in the three stacks of an MLX directory.
+std::vector<Expert> find_experts(const Checkpoint& checkpoint, const std::string& mlp, const Kolibri1Config& c) {
+  const std::string stack = mlp + "switch_mlp.";
+  if (is_stacked(checkpoint, stack, mlp + "experts.0.")) {
+    return find_stacked_experts(checkpoint, stack, c.num_experts, c.moe_intermediate_size, c.hidden_size);
+  }
+  std::vector<Expert> experts;
+  for (std::int64_t e = 0; e < c.num_experts; ++e) {
+    const std::string expert = mlp + "experts." + std::to_string(e);
+    experts.push_back(find_expert(checkpoint, expert, c.moe_intermediate_size, c.hidden_size));
+  }
+  return experts;
+}
+
 Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int64_t l) {
   const std::string prefix = "model.layers." + std::to_string(l) + ".";
   const auto matrix = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
@@ -49,12 +63,10 @@ Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int
   layer.k_norm = vector("self_attn.k_norm.weight", c.head_dim);
   layer.post_attn_norm = vector("post_attn_norm.weight", c.hidden_size);
   layer.post_attention_layernorm = vector("post_attention_layernorm.weight", c.hidden_size);
-  layer.gate = matrix("mlp.gate.weight", c.num_experts, c.hidden_size);
-  layer.expert_bias = vector("moe.router.expert_bias", c.num_experts);
-  for (std::int64_t e = 0; e < c.num_experts; ++e) {
-    const std::string expert = prefix + "mlp.experts." + std::to_string(e);
-    layer.experts.push_back(find_expert(checkpoint, expert, c.moe_intermediate_size, c.hidden_size));
-  }
+  layer.gate = unpacked(matrix("mlp.gate.weight", c.num_experts, c.hidden_size));
+  const bool is_mlx = checkpoint.find(prefix + "mlp.expert_bias") != nullptr;
+  layer.expert_bias = vector(is_mlx ? "mlp.expert_bias" : "moe.router.expert_bias", c.num_experts);
+  layer.experts = find_experts(checkpoint, prefix + "mlp.", c);
   layer.shared_experts =
       find_expert(checkpoint, prefix + "mlp.shared_experts", c.shared_expert_intermediate_size, c.hidden_size);
   layer.post_ffn_norm = vector("post_ffn_norm.weight", c.hidden_size);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "reference/affine_config.hpp"
 #include "reference/config_reader.hpp"
 
 namespace kalibri::reference {
@@ -32,13 +33,13 @@ double read_rope_theta(const ConfigReader& config) {
   return rope.has("rope_theta") ? rope.positive("rope_theta") : config.positive("rope_theta");
 }
 
-void refuse_what_is_not_implemented(const ConfigReader& config) {
+void refuse_what_is_not_implemented(const ConfigReader& config, bool is_mlx) {
   config.expect("hidden_act", "silu");
   config.expect("norm_topk_prob", false);
   config.expect("attention_bias", false);
   config.expect("tie_word_embeddings", false);
   config.expect("head_dtype", "float32");
-  if (config.has("quantization_config")) {
+  if (config.has("quantization_config") && !is_mlx) {
     const ConfigReader quantisation = config.object("quantization_config");
     quantisation.expect("quant_method", "fp8");
     quantisation.expect("activation_scheme", "dynamic");
@@ -50,7 +51,7 @@ void refuse_what_is_not_implemented(const ConfigReader& config) {
 
 Kolibri1Config read_kolibri1_config(const Checkpoint& checkpoint) {
   const ConfigReader config(checkpoint);
-  refuse_what_is_not_implemented(config);
+  refuse_what_is_not_implemented(config, has_affine_block(checkpoint));
   Kolibri1Config values;
   values.hidden_size = config.size("hidden_size");
   values.num_hidden_layers = config.size("num_hidden_layers");

@@ -8,7 +8,6 @@
 
 #include "reference/error.hpp"
 #include "reference/gated_residual.hpp"
-#include "reference/mapped_file.hpp"
 
 namespace kalibri::reference {
 namespace {
@@ -80,7 +79,7 @@ at::Tensor load_table_rows(const std::vector<StoredMatrix>& shards, std::span<co
     for (; row >= shard->n_rows; ++shard) row -= shard->n_rows;
     load_to(*shard, row, out.narrow(0, static_cast<std::int64_t>(i), 1));
   }
-  for (const StoredMatrix& shard : shards) drop_pages(stored_rows(shard, 0, shard.n_rows));
+  for (const StoredMatrix& shard : shards) drop_rows(shard, 0, shard.n_rows);
   return out;
 }
 

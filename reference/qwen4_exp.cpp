@@ -38,21 +38,29 @@ Expert find_expert(const Qwen4ExpTensors& tensors, std::int64_t width) {
           tensors.matrix("down_proj.weight", hidden_size, width)};
 }
 
-/// All experts in two tensors, gate_up_proj [E, 2 I, H] and down_proj [E, H, I], or each in three of its own.
+/// All experts in two tensors, experts.gate_up_proj [E, 2 I, H] and experts.down_proj [E, H, I]; in the three stacks of
+/// an MLX directory; or each in three of its own. `tensors` are those below "mlp.".
 std::vector<Expert> find_experts(const Qwen4ExpTensors& tensors) {
   const Qwen4ExpConfig& c = tensors.config;
   const std::int64_t width = c.moe_intermediate_size;
+  const Qwen4ExpTensors of_experts = tensors.below("experts.");
+  const bool is_fused = tensors.checkpoint.find(of_experts.prefix + "gate_up_proj") != nullptr;
+  const std::string stack = tensors.prefix + "switch_mlp.";
+  if (is_stacked(tensors.checkpoint, stack, of_experts.prefix + (is_fused ? "" : "0."))) {
+    return find_stacked_experts(tensors.checkpoint, stack, c.num_experts, width, c.hidden_size);
+  }
   std::vector<Expert> experts;
-  if (tensors.checkpoint.find(tensors.prefix + "gate_up_proj") == nullptr) {
+  if (!is_fused) {
     for (std::int64_t e = 0; e < c.num_experts; ++e) {
-      experts.push_back(find_expert(tensors.below(std::to_string(e) + "."), width));
+      experts.push_back(find_expert(of_experts.below(std::to_string(e) + "."), width));
     }
     return experts;
   }
-  const StoredMatrix gate_up =
-      find_stack(tensors.checkpoint, tensors.prefix + "gate_up_proj", c.num_experts, 2 * width, c.hidden_size);
-  const StoredMatrix down =
-      find_stack(tensors.checkpoint, tensors.prefix + "down_proj", c.num_experts, c.hidden_size, width);
+  const auto find = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
+    return find_stack(tensors.checkpoint, of_experts.prefix + name, c.num_experts, n_rows, n_cols);
+  };
+  const StoredMatrix gate_up = find("gate_up_proj", 2 * width, c.hidden_size);
+  const StoredMatrix down = find("down_proj", c.hidden_size, width);
   for (std::int64_t e = 0; e < c.num_experts; ++e) {
     experts.push_back({slice_rows(gate_up, 2 * e * width, width), slice_rows(gate_up, (2 * e + 1) * width, width),
                        slice_rows(down, e * c.hidden_size, c.hidden_size)});
@@ -72,10 +80,10 @@ Layer find_layer(const Qwen4ExpTensors& tensors, std::int64_t l) {
     layer.linear_attn = find_delta_net(tensors.below("linear_attn."));
   }
   layer.mlp_hyper_connection = find_gated_residual(tensors.below("mlp_hyper_connection."), /*injects=*/true);
-  layer.mlp.gate = tensors.matrix("mlp.gate.weight", c.num_experts, c.hidden_size);
-  layer.mlp.experts = find_experts(tensors.below("mlp.experts."));
+  layer.mlp.gate = unpacked(tensors.matrix("mlp.gate.weight", c.num_experts, c.hidden_size));
+  layer.mlp.experts = find_experts(tensors.below("mlp."));
   layer.mlp.shared_expert = find_expert(tensors.below("mlp.shared_expert."), c.shared_expert_intermediate_size);
-  layer.mlp.shared_expert_gate = tensors.matrix("mlp.shared_expert_gate.weight", 1, c.hidden_size);
+  layer.mlp.shared_expert_gate = unpacked(tensors.matrix("mlp.shared_expert_gate.weight", 1, c.hidden_size));
   return layer;
 }
 

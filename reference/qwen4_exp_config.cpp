@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "reference/affine_config.hpp"
 #include "reference/config_reader.hpp"
 
 namespace kalibri::reference {
@@ -125,11 +126,11 @@ void read_ple(const ConfigReader& config, Qwen4ExpConfig& values) {
 }
 
 /// What may stand beside text_config or, in a flat file, among its keys.
-void read_outer(const ConfigReader& root, const ConfigReader& text, Qwen4ExpConfig& values) {
+void read_outer(const ConfigReader& root, const ConfigReader& text, bool is_mlx, Qwen4ExpConfig& values) {
   const ConfigReader& tie = root.has("tie_word_embeddings") ? root : text;
   values.tie_word_embeddings = tie.has("tie_word_embeddings") && tie.flag("tie_word_embeddings");
   const ConfigReader& outer = root.has("quantization_config") ? root : text;
-  if (!outer.has("quantization_config")) return;
+  if (is_mlx || !outer.has("quantization_config")) return;
   const ConfigReader quantisation = outer.object("quantization_config");
   quantisation.expect("quant_method", "fp8");
   if (!quantisation.has("weight_block_size")) return;
@@ -159,7 +160,7 @@ Qwen4ExpConfig read_qwen4_exp_config(const Checkpoint& checkpoint) {
   read_delta_net(config, values);
   read_experts(config, values);
   read_ple(config, values);
-  read_outer(root, config, values);
+  read_outer(root, config, has_affine_block(checkpoint), values);
   return values;
 }
 

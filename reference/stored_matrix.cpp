@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <vector>
 
+#include "reference/affine_config.hpp"
 #include "reference/error.hpp"
+#include "reference/mapped_file.hpp"
+#include "reference/number_formats.hpp"
 
 namespace kalibri::reference {
 namespace {
@@ -19,6 +21,7 @@ constexpr std::string_view kBf16 = "BF16";
 constexpr std::string_view kF16 = "F16";
 constexpr std::string_view kF32 = "F32";
 constexpr std::string_view kE4m3 = "F8_E4M3";
+constexpr std::string_view kU32 = "U32";
 
 /// Element `i` of a file's bytes, which need not be aligned.
 template <typename Stored>
@@ -43,8 +46,7 @@ std::array<float, 256> e4m3_table() {
 }
 
 /// One row of FP8: value(i, j) = e4m3(code(i, j)) * scale_inv[i / 128, j / 128], or * scale, the product in f32.
-template <typename T>
-void decode_e4m3_row(const StoredMatrix& matrix, std::int64_t row, T* out) {
+void decode_e4m3_row(const StoredMatrix& matrix, std::int64_t row, std::span<float> out) {
   static const std::array<float, 256> kValues = e4m3_table();
   const std::span<const std::byte> codes = stored_rows(matrix, row, 1);
   const std::int64_t first_scale = row / kScaleBlock * ((matrix.n_cols + kScaleBlock - 1) / kScaleBlock);
@@ -53,10 +55,10 @@ void decode_e4m3_row(const StoredMatrix& matrix, std::int64_t row, T* out) {
         matrix.scale ? *matrix.scale : float_element(*matrix.scale_inv, first_scale + begin / kScaleBlock);
     const std::int64_t end = std::min(begin + kScaleBlock, matrix.n_cols);
     bool all_numbers = std::isfinite(scale);
-    for (std::int64_t j = begin; j < end; ++j) {
-      const auto code = std::to_integer<std::uint8_t>(codes[static_cast<std::size_t>(j)]);
+    for (auto j = static_cast<std::size_t>(begin); j < static_cast<std::size_t>(end); ++j) {
+      const auto code = std::to_integer<std::uint8_t>(codes[j]);
       all_numbers &= (code & 0x7f) != 0x7f;
-      out[j] = static_cast<T>(kValues[code] * scale);
+      out[j] = kValues[code] * scale;
     }
     if (!all_numbers) {
       throw Error(fmt::format("{}: {}: row {}, columns {} to {}: an FP8 code is NaN or the scale {} is not finite",
@@ -65,32 +67,64 @@ void decode_e4m3_row(const StoredMatrix& matrix, std::int64_t row, T* out) {
   }
 }
 
-}  // namespace
-
-float decode_bf16(std::uint16_t code) { return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16); }
-
-float decode_f16(std::uint16_t code) {
-  const int exponent = code >> 10 & 0x1f;
-  const int mantissa = code & 0x3ff;
-  float magnitude =
-      std::ldexp(static_cast<float>(exponent == 0 ? mantissa : 1024 + mantissa), std::max(exponent, 1) - 25);
-  if (exponent == 0x1f) {
-    magnitude = mantissa == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+/// One row of packed codes.
+void decode_affine_row(const StoredMatrix& matrix, std::int64_t row, std::span<float> out) {
+  const auto [bits, group_size] = matrix.affine;
+  const std::span<const std::byte> codes = stored_rows(matrix, row, 1);
+  const std::int64_t first_group = (matrix.first_row + row) * (matrix.n_cols / group_size);
+  for (std::int64_t begin = 0; begin < matrix.n_cols; begin += group_size) {
+    const float scale = float_element(*matrix.scales, first_group + begin / group_size);
+    const float bias = float_element(*matrix.biases, first_group + begin / group_size);
+    if (!std::isfinite(scale) || !std::isfinite(bias)) {
+      throw Error(fmt::format("{}: {}: row {}, columns {} to {}: scale {} or bias {} is not finite",
+                              matrix.weight->file, matrix.weight->name, row, begin, begin + group_size - 1, scale,
+                              bias));
+    }
+    for (std::int64_t j = begin; j < begin + group_size; ++j) {
+      out[static_cast<std::size_t>(j)] = affine_value(affine_code(codes, bits, j), scale, bias);
+    }
   }
-  return (code & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-float decode_e4m3(std::uint8_t code) {
-  const int exponent = code >> 3 & 0xf;
-  const int mantissa = code & 0x7;
-  if (exponent == 0xf && mantissa == 0x7) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 7 - 3);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
+void decode_row(const StoredMatrix& matrix, std::int64_t row, std::span<float> out) {
+  const std::string_view dtype = matrix.weight->dtype;
+  if (dtype == kU32) return decode_affine_row(matrix, row, out);
+  if (dtype == kE4m3) return decode_e4m3_row(matrix, row, out);
+  const std::byte* bytes = stored_rows(matrix, row, 1).data();
+  for (std::size_t j = 0; j < out.size(); ++j) {
+    const auto i = static_cast<std::int64_t>(j);
+    out[j] = dtype == kF32 ? element<float>(bytes, i) : decode_bf16(element<std::uint16_t>(bytes, i));
+  }
 }
+
+/// The packed matrix `name`, its leading axes `rows` (one, or experts and rows); nothing when it is stored plainly.
+std::optional<StoredMatrix> find_packed(const Checkpoint& checkpoint, const std::string& name,
+                                        const std::vector<std::int64_t>& rows, std::int64_t n_cols) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!name.ends_with(kWeight)) return std::nullopt;
+  const std::string module = name.substr(0, name.size() - kWeight.size());
+  const std::optional<AffineFormat> format = find_affine_format(checkpoint, module);
+  if (!format) return std::nullopt;
+  if (n_cols % format->group_size != 0) {
+    throw Error(fmt::format("{}: {}: is packed in groups of {}, which do not divide its {} columns",
+                            checkpoint.directory().string(), name, format->group_size, n_cols));
+  }
+  std::vector<std::int64_t> shape = rows;
+  shape.push_back(n_cols * format->bits / 32);
+  StoredMatrix matrix{&checkpoint.require(name, shape, std::array{kU32}), nullptr, 1, n_cols};
+  shape.back() = n_cols / format->group_size;
+  matrix.affine = *format;
+  matrix.scales = &checkpoint.require(module + ".scales", shape, std::array{kBf16, kF16, kF32});
+  matrix.biases = &checkpoint.require(module + ".biases", shape, std::array{kBf16, kF16, kF32});
+  for (const std::int64_t n : rows) matrix.n_rows *= n;
+  return matrix;
+}
+
+}  // namespace
 
 StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_rows,
                          std::int64_t n_cols) {
+  if (const auto packed = find_packed(checkpoint, name, {n_rows}, n_cols)) return *packed;
   const TensorView& weight = checkpoint.require(name, std::array{n_rows, n_cols}, std::array{kBf16, kF32, kE4m3});
   if (weight.dtype != kE4m3) return {&weight, nullptr, n_rows, n_cols};
   const std::array scale_shape{(n_rows + kScaleBlock - 1) / kScaleBlock, (n_cols + kScaleBlock - 1) / kScaleBlock};
@@ -104,7 +138,14 @@ StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, 
 
 StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,
                         std::int64_t c) {
+  if (const auto packed = find_packed(checkpoint, name, {a, b}, c)) return *packed;
   return {&checkpoint.require(name, std::array{a, b, c}, std::array{kBf16, kF32}), nullptr, a * b, c};
+}
+
+StoredMatrix unpacked(StoredMatrix matrix) {
+  if (matrix.weight->dtype != kU32) return matrix;
+  throw Error(fmt::format("{}: {}: is packed, but a router never is; convert the model again with it in bf16",
+                          matrix.weight->file, matrix.weight->name));
 }
 
 StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows) {
@@ -123,24 +164,29 @@ float read_scalar(const Checkpoint& checkpoint, const std::string& name) {
 
 std::span<const std::byte> stored_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows) {
   const std::string_view dtype = matrix.weight->dtype;
-  const std::int64_t row_bytes = matrix.n_cols * (dtype == kF32 ? 4 : dtype == kBf16 ? 2 : 1);
+  const std::int64_t bits = dtype == kU32 ? matrix.affine.bits : dtype == kF32 ? 32 : dtype == kBf16 ? 16 : 8;
+  const std::int64_t row_bytes = matrix.n_cols * bits / 8;
   return matrix.weight->bytes.subspan(static_cast<std::size_t>((matrix.first_row + first_row) * row_bytes),
                                       static_cast<std::size_t>(n_rows * row_bytes));
+}
+
+void drop_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows) {
+  drop_pages(stored_rows(matrix, first_row, n_rows));
+  for (const TensorView* grid : {matrix.scales, matrix.biases}) {
+    if (grid == nullptr) continue;
+    const std::int64_t row_bytes = matrix.n_cols / matrix.affine.group_size * (grid->dtype == kF32 ? 4 : 2);
+    drop_pages(grid->bytes.subspan(static_cast<std::size_t>((matrix.first_row + first_row) * row_bytes),
+                                   static_cast<std::size_t>(n_rows * row_bytes)));
+  }
 }
 
 template <typename T>
 void decode_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows, T* out) {
   check(first_row >= 0 && n_rows >= 0 && first_row + n_rows <= matrix.n_rows, "rows of a stored matrix");
-  const std::string_view dtype = matrix.weight->dtype;
-  const std::byte* bytes = stored_rows(matrix, first_row, n_rows).data();
-  const std::int64_t n = n_rows * matrix.n_cols;
-  if (dtype == kBf16) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(decode_bf16(element<std::uint16_t>(bytes, i)));
-  } else if (dtype == kF32) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(element<float>(bytes, i));
-  } else {
-    check(dtype == kE4m3 && (matrix.scale_inv != nullptr || matrix.scale), "an FP8 matrix has its scales");
-    for (std::int64_t row = 0; row < n_rows; ++row) decode_e4m3_row(matrix, first_row + row, out + row * matrix.n_cols);
+  std::vector<float> row(static_cast<std::size_t>(matrix.n_cols));
+  for (std::int64_t i = 0; i < n_rows; ++i) {
+    decode_row(matrix, first_row + i, row);
+    std::copy(row.begin(), row.end(), out + i * matrix.n_cols);
   }
 }
 

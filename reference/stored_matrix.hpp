@@ -1,5 +1,5 @@
-// A weight matrix as the checkpoint stores it (bf16, f32, or FP8 e4m3 with 128x128 block scales or one scale for all),
-// decoded by rows on demand. This is the reference's own decoding of numbers; nothing is shared with the engine.
+// A weight matrix as the checkpoint stores it (bf16, f32, FP8 e4m3 with 128x128 block scales or one scale for all, or
+// packed affine codes), decoded by rows on demand. The reference's own decoding; nothing is shared with the engine.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,10 @@
 #include <span>
 #include <string>
 
+#include "reference/affine.hpp"
 #include "reference/checkpoint.hpp"
 
 namespace kalibri::reference {
-
-/// bf16 is the upper half of an f32.
-float decode_bf16(std::uint16_t code);
-
-/// f16: 1 sign, 5 exponent bits (bias 15), 10 mantissa bits.
-float decode_f16(std::uint16_t code);
-
-/// e4m3fn: 1 sign, 4 exponent bits (bias 7), 3 mantissa bits; exponent field 0 is subnormal with step 2^-9; no
-/// infinity; 0x7f and 0xff are NaN. Source: Micikevicius et al.,
-/// FP8 Formats for Deep Learning (2022), table 1.
-float decode_e4m3(std::uint8_t code);
 
 struct StoredMatrix {
   const TensorView* weight = nullptr;
@@ -29,31 +19,41 @@ struct StoredMatrix {
   std::int64_t n_cols = 0;
   std::int64_t first_row = 0;    // in `weight`, which may hold other matrices before and behind this one
   std::optional<float> scale{};  // FP8 without scale_inv: the factor of every value
+  AffineFormat affine{};         // U32 only; bf16, f16 or f32 [all rows, n_cols / group_size]:
+  const TensorView* scales = nullptr;
+  const TensorView* biases = nullptr;
 };
 
 /// The file's bytes of rows [first_row, first_row + n_rows) of `matrix`.
 std::span<const std::byte> stored_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
 
-/// `name` of shape [n_rows, n_cols], with its `…weight_scale_inv` when it is FP8. Throws Error.
+/// Lets go of the memory under these rows.
+void drop_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
+
+/// `name` of shape [n_rows, n_cols], with its `…weight_scale_inv` when it is FP8, its scales and biases when it is
+/// packed. Throws Error.
 StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_rows,
                          std::int64_t n_cols);
 
 /// `name` of shape [n], bf16 or f32, as a matrix of one row. Throws Error.
 StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n);
 
-/// `name` of shape [a, b, c], bf16 or f32, as a matrix of a * b rows of c. Throws Error.
+/// `name` of shape [a, b, c], bf16, f32 or packed, as a matrix of a * b rows of c. Throws Error.
 StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,
                         std::int64_t c);
 
-/// Rows [first_row, first_row + n_rows) of a matrix that has no scales.
+/// Throws Error when `matrix` is packed: a router is not.
+StoredMatrix unpacked(StoredMatrix matrix);
+
+/// Rows [first_row, first_row + n_rows) of a matrix that has no block scales.
 StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
 
 /// The only element of `name`, bf16, f16 or f32, whatever its number of axes. Throws Error.
 float read_scalar(const Checkpoint& checkpoint, const std::string& name);
 
 /// Writes rows [first_row, first_row + n_rows) of `matrix` to out [n_rows, n_cols], row-major. An FP8 value is its code
-/// times its block's scale, rounded once to f32; T is float, or double, which then holds that same number.
-/// Throws Error when an FP8 code is NaN or a scale is not finite.
+/// times its block's scale, rounded once to f32; a packed one is fl(fl(code * scale) + bias) in f32. T is float, or
+/// double, which then holds that same number. Throws Error when an FP8 code is NaN or a scale or bias is not finite.
 template <typename T>
 void decode_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows, T* out);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "reference/error.hpp"
-#include "reference/mapped_file.hpp"
 
 namespace kalibri::reference {
 namespace {
@@ -28,7 +27,7 @@ at::Tensor load(const StoredMatrix& matrix, at::ScalarType dtype) {
   for (std::int64_t row = 0; row < matrix.n_rows; row += block_rows) {
     const std::int64_t n_rows = std::min(block_rows, matrix.n_rows - row);
     load_to(matrix, row, out.narrow(0, row, n_rows));
-    drop_pages(stored_rows(matrix, row, n_rows));
+    drop_rows(matrix, row, n_rows);
   }
   return out;
 }
@@ -37,7 +36,7 @@ at::Tensor load_rows(const StoredMatrix& matrix, std::span<const std::int64_t> i
   at::Tensor out = at::empty({static_cast<std::int64_t>(ids.size()), matrix.n_cols}, dtype);
   std::int64_t row = 0;
   for (const std::int64_t id : ids) load_to(matrix, id, out.narrow(0, row++, 1));
-  drop_pages(stored_rows(matrix, 0, matrix.n_rows));
+  drop_rows(matrix, 0, matrix.n_rows);
   return out;
 }
 

@@ -61,6 +61,7 @@ std::string golden_name(std::int64_t layer, const char* tensor) { return fmt::fo
 
 const std::vector<std::string> kGoldenSets = {"kolibri1-k1", "kolibri1-k1-fp8", "kolibri1-k2", "kolibri1-k2-fp8",
                                               "kolibri1-k2-sharded"};
+const std::vector<std::string> kMlxGoldenSets = {"mlx-affine/kolibri1-k1-mlx-4bit", "mlx-affine/kolibri1-k1-mlx-mixed"};
 
 std::vector<double> GoldenSet::values(const std::string& name) const {
   const TensorView& view = golden.tensors().at(name);

@@ -32,6 +32,8 @@ struct GoldenSet {
 
 /// The five sets' names.
 extern const std::vector<std::string> kGoldenSets;
+/// Those of k1 in the layout of MLX; they have no fp64 outputs and no continuation.
+extern const std::vector<std::string> kMlxGoldenSets;
 
 /// The set called `name`, or nothing when the data are not there. kolibri1-k2-sharded is kolibri1-k2, cut into shards.
 std::unique_ptr<GoldenSet> open_golden_set(const std::string& name);

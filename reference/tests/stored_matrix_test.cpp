@@ -3,13 +3,13 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "fixtures/catch.hpp"
 #include "fixtures/safetensors_writer.hpp"
 #include "fixtures/temp_directory.hpp"
 #include "reference/error.hpp"
+#include "reference/number_formats.hpp"
 
 namespace kalibri::reference::test {
 namespace {
@@ -61,33 +61,6 @@ class Fp8Checkpoint {
   std::vector<fixtures::TensorDeclaration> declarations_;
 };
 
-TEST_CASE("every e4m3 code is its sign, exponent and mantissa") {
-  for (int code = 0; code < 256; ++code) {
-    CAPTURE(code);
-    const float value = decode_e4m3(static_cast<std::uint8_t>(code));
-    if (code == 0x7f || code == 0xff) {
-      CHECK(std::isnan(value));
-      continue;
-    }
-    const int exponent = (code / 8) % 16;
-    const double mantissa = code % 8 / 8.0;
-    const double magnitude =
-        exponent == 0 ? mantissa * std::pow(2.0, -6) : (1.0 + mantissa) * std::pow(2.0, exponent - 7);
-    CHECK(static_cast<double>(value) == (code < 128 ? magnitude : -magnitude));
-    CHECK(std::signbit(value) == (code >= 128));
-  }
-  CHECK(decode_e4m3(0x7e) == 448.0F);
-  CHECK(decode_e4m3(0x01) == std::ldexp(1.0F, -9));
-}
-
-TEST_CASE("bf16 is the upper half of an f32") {
-  CHECK(decode_bf16(0x3f80) == 1.0F);
-  CHECK(decode_bf16(0xc049) == -3.140625F);
-  CHECK(decode_bf16(0x0001) == std::ldexp(1.0F, -133));  // subnormal
-  CHECK(std::isinf(decode_bf16(0x7f80)));
-  CHECK(std::isnan(decode_bf16(0x7fc0)));
-}
-
 TEST_CASE("an FP8 matrix with partial edge blocks is its codes times their blocks' scales") {
   const Fp8Checkpoint source;
   const Checkpoint checkpoint = source.write();
@@ -136,17 +109,6 @@ TEST_CASE("a tensor of another shape, without its scales or of a dtype that is n
   decode_rows(find_vector(checkpoint, "v", 2), 0, 1, v);
   CHECK(v[0] == 1.5F);
   CHECK(v[1] == -2.0F);
-}
-
-TEST_CASE("f16 codes are the numbers that the format defines") {
-  CHECK(decode_f16(0x3c00) == 1.0F);
-  CHECK(decode_f16(0xc000) == -2.0F);
-  CHECK(decode_f16(0x3c01) == 1.0F + 0x1p-10F);
-  CHECK(decode_f16(0x7bff) == 65504.0F);
-  CHECK(decode_f16(0x0001) == 0x1p-24F);
-  CHECK(decode_f16(0x0400) == 0x1p-14F);
-  CHECK(decode_f16(0x7c00) == std::numeric_limits<float>::infinity());
-  CHECK(std::isnan(decode_f16(0x7c01)));
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "reference/error.hpp"
+#include "reference/number_formats.hpp"
 #include "reference/safetensors_writer.hpp"
-#include "reference/stored_matrix.hpp"
 
 namespace kalibri::reference::training {
 namespace {

@@ -33,8 +33,10 @@ json report_of(const std::filesystem::path& directory) {
 TEST_CASE("verify holds on each golden set of Kolibri 1, in both precisions") {
   const fixtures::TempDirectory scratch;
   for (const std::string set :
-       {"kolibri1-k1", "kolibri1-k1-fp8", "kolibri1-k2", "kolibri1-k2-fp8", "kolibri1-k2-sharded"}) {
+       {"kolibri1-k1", "kolibri1-k1-fp8", "kolibri1-k2", "kolibri1-k2-fp8", "kolibri1-k2-sharded",
+        "mlx-affine/kolibri1-k1-mlx-4bit", "mlx-affine/kolibri1-k1-mlx-mixed"}) {
     const auto golden = fixtures::find_golden(set == "kolibri1-k2-sharded" ? "kolibri1-k2" : set);
+    const auto out_name = std::filesystem::path(set).filename().string() + "-";
     if (!golden.has_value()) KALIBRI_SKIP("golden set " + set + " is not there");
     std::filesystem::path directory = *golden;
     if (set == "kolibri1-k2-sharded") {
@@ -42,7 +44,7 @@ TEST_CASE("verify holds on each golden set of Kolibri 1, in both precisions") {
       fixtures::shard_checkpoint(*golden, directory, 2);
     }
     for (const char* precision : {"exact", "native"}) {
-      const auto out = scratch.path() / (set + "-" + precision);
+      const auto out = scratch.path() / (out_name + precision);
       const RunResult run = kalibri_program({"verify", directory, "--out", out, "--precision", precision});
       INFO(set << ", " << precision << "\n" << run.out << run.err);
       CHECK(run.exit_status == 0);
@@ -55,6 +57,18 @@ TEST_CASE("verify holds on each golden set of Kolibri 1, in both precisions") {
         CHECK(std::filesystem::file_size(out / file) > 1000);
     }
   }
+}
+
+TEST_CASE("verify holds on what convert made of a qwen4_exp checkpoint") {
+  const auto golden = fixtures::find_golden("qwen4-exp-t1-fp8");
+  if (!golden.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t1-fp8 is not there");
+  const fixtures::TempDirectory scratch;
+  const auto directory = scratch.path() / "mlx";
+  REQUIRE(kalibri_program({"convert", *golden, directory, "--group-size", "32"}).exit_status == 0);
+  const RunResult run = kalibri_program({"verify", directory, "--out", scratch.path() / "out"});
+  INFO(run.out << run.err);
+  CHECK(run.exit_status == 0);
+  CHECK_THAT(run.out, ContainsSubstring("Verdict: held"));
 }
 
 TEST_CASE(

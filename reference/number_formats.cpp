@@ -1,0 +1,39 @@
+#include "reference/number_formats.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace kalibri::reference {
+
+float decode_bf16(std::uint16_t code) { return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16); }
+
+float decode_f16(std::uint16_t code) {
+  const int exponent = code >> 10 & 0x1f;
+  const int mantissa = code & 0x3ff;
+  float magnitude =
+      std::ldexp(static_cast<float>(exponent == 0 ? mantissa : 1024 + mantissa), std::max(exponent, 1) - 25);
+  if (exponent == 0x1f) {
+    magnitude = mantissa == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  }
+  return (code & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+float decode_e4m3(std::uint8_t code) {
+  const int exponent = code >> 3 & 0xf;
+  const int mantissa = code & 0x7;
+  if (exponent == 0xf && mantissa == 0x7) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 7 - 3);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+float round_to_bf16(float x) {
+  if (std::isnan(x)) return x;
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t half_less_one = 0x7fff + (bits >> 16 & 1);  // a tie goes up only from an odd code
+  return std::bit_cast<float>((bits + half_less_one) & 0xffff0000);
+}
+
+}  // namespace kalibri::reference

@@ -1,0 +1,23 @@
+// The small number formats of stored weights, one number at a time, and rounding to them. The reference's own; nothing
+// is shared with the engine.
+#pragma once
+
+#include <cstdint>
+
+namespace kalibri::reference {
+
+/// bf16 is the upper half of an f32.
+float decode_bf16(std::uint16_t code);
+
+/// f16: 1 sign, 5 exponent bits (bias 15), 10 mantissa bits.
+float decode_f16(std::uint16_t code);
+
+/// e4m3fn: 1 sign, 4 exponent bits (bias 7), 3 mantissa bits; exponent field 0 is subnormal with step 2^-9; no
+/// infinity; 0x7f and 0xff are NaN. Source: Micikevicius et al.,
+/// FP8 Formats for Deep Learning (2022), table 1.
+float decode_e4m3(std::uint8_t code);
+
+/// The nearest bf16 number; of two as near, the one whose last bit is 0. NaN stays NaN.
+float round_to_bf16(float x);
+
+}  // namespace kalibri::reference

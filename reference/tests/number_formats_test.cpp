@@ -1,0 +1,68 @@
+// The small number formats, against their definitions.
+#include "reference/number_formats.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "fixtures/catch.hpp"
+
+namespace kalibri::reference::test {
+namespace {
+
+TEST_CASE("every e4m3 code is its sign, exponent and mantissa") {
+  for (int code = 0; code < 256; ++code) {
+    CAPTURE(code);
+    const float value = decode_e4m3(static_cast<std::uint8_t>(code));
+    if (code == 0x7f || code == 0xff) {
+      CHECK(std::isnan(value));
+      continue;
+    }
+    const int exponent = (code / 8) % 16;
+    const double mantissa = code % 8 / 8.0;
+    const double magnitude =
+        exponent == 0 ? mantissa * std::pow(2.0, -6) : (1.0 + mantissa) * std::pow(2.0, exponent - 7);
+    CHECK(static_cast<double>(value) == (code < 128 ? magnitude : -magnitude));
+    CHECK(std::signbit(value) == (code >= 128));
+  }
+  CHECK(decode_e4m3(0x7e) == 448.0F);
+  CHECK(decode_e4m3(0x01) == std::ldexp(1.0F, -9));
+}
+
+TEST_CASE("bf16 is the upper half of an f32") {
+  CHECK(decode_bf16(0x3f80) == 1.0F);
+  CHECK(decode_bf16(0xc049) == -3.140625F);
+  CHECK(decode_bf16(0x0001) == std::ldexp(1.0F, -133));  // subnormal
+  CHECK(std::isinf(decode_bf16(0x7f80)));
+  CHECK(std::isnan(decode_bf16(0x7fc0)));
+}
+
+TEST_CASE("f16 codes are the numbers that the format defines") {
+  CHECK(decode_f16(0x3c00) == 1.0F);
+  CHECK(decode_f16(0xc000) == -2.0F);
+  CHECK(decode_f16(0x3c01) == 1.0F + 0x1p-10F);
+  CHECK(decode_f16(0x7bff) == 65504.0F);
+  CHECK(decode_f16(0x0001) == 0x1p-24F);
+  CHECK(decode_f16(0x0400) == 0x1p-14F);
+  CHECK(decode_f16(0x7c00) == std::numeric_limits<float>::infinity());
+  CHECK(std::isnan(decode_f16(0x7c01)));
+}
+
+TEST_CASE("rounding to bf16 takes the nearest number, of two the one with an even code") {
+  CHECK(round_to_bf16(1.0F) == 1.0F);
+  CHECK(round_to_bf16(1.0F + 0x1p-8F) == 1.0F);                       // a tie below the odd code
+  CHECK(round_to_bf16(1.0F + 0x3p-8F) == 1.0F + 0x1p-6F);             // a tie above it
+  CHECK(round_to_bf16(1.0F + 0x1p-8F + 0x1p-23F) == 1.0F + 0x1p-7F);  // just above a tie
+  CHECK(round_to_bf16(-1.0F - 0x3p-8F) == -1.0F - 0x1p-6F);
+  CHECK(round_to_bf16(0x1p-134F) == 0.0F);         // subnormal, a tie with zero
+  CHECK(round_to_bf16(0x3p-134F) == 0x1p-132F);    // subnormal, a tie
+  CHECK(std::signbit(round_to_bf16(-0x1p-140F)));  // keeps its sign
+  CHECK(std::isinf(round_to_bf16(std::numeric_limits<float>::max())));
+  CHECK(std::isnan(round_to_bf16(std::nanf(""))));
+  for (int code = 0; code < 0x7f80; ++code) {
+    const float value = decode_bf16(static_cast<std::uint16_t>(code));
+    REQUIRE(round_to_bf16(value) == value);
+  }
+}
+
+}  // namespace
+}  // namespace kalibri::reference::test
