@@ -23,4 +23,18 @@ int affine_code(std::span<const std::byte> row, std::int64_t bits, std::int64_t 
 /// code * scale + bias, each operation rounded to f32.
 float affine_value(int code, float scale, float bias);
 
+/// MLX's two quantisers, which differ in how they round (half to even; half away from zero) and in what the maximum of
+/// a group starts from (nothing; zero).
+enum class AffineRule { cpu, gpu };
+
+struct AffineGrid {
+  float scale = 0;
+  float bias = 0;
+};
+
+/// Quantises one group of bf16 numbers: its codes, and the grid that they were found with, before it is rounded to be
+/// stored. The edge of larger magnitude gets code 0 and the grid is stretched until zero lies on it. Source: MLX, as
+/// above.
+AffineGrid quantise_group(std::span<const float> w, std::int64_t bits, AffineRule rule, std::span<int> codes);
+
 }  // namespace kalibri::reference

@@ -101,36 +101,35 @@ at::Tensor delta_rule(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   return o;
 }
 
-at::Tensor run_delta_net(const DeltaNet& net, const at::Tensor& u, std::span<const Prompt> prompts,
+at::Tensor run_delta_net(const Rounding& r, const DeltaNet& net, const at::Tensor& u, std::span<const Prompt> prompts,
                          const Record& record) {
-  const auto dtype = u.scalar_type();
   const std::int64_t key_width = net.n_key_heads * net.key_dim;
   const std::int64_t value_width = net.n_value_heads * net.value_dim;
   const std::int64_t n_repeats = net.n_value_heads / net.n_key_heads;  // value heads that use one key head
-  const at::Tensor qkv_before = project(u, load(net.in_proj_qkv, dtype));
-  const at::Tensor beta = at::sigmoid(project(u, load(net.in_proj_b, dtype)));
-  const at::Tensor a = project(u, load(net.in_proj_a, dtype)) + load(net.dt_bias, dtype);
+  const at::Tensor qkv_before = r(r.linear(net.in_proj_qkv)(u));
+  const at::Tensor beta = r(at::sigmoid(r(r.linear(net.in_proj_b)(u))));
+  const at::Tensor a = r(r.linear(net.in_proj_a)(u)) + r.load(net.dt_bias);  // from here to alpha, nothing is rounded
   const at::Tensor softplus = at::logaddexp(a, at::zeros_like(a));
-  const at::Tensor alpha = at::exp(-at::exp(load(net.a_log, dtype)) * softplus);
-  const at::Tensor conv1d = load(net.conv1d, dtype);
-  at::Tensor core = at::empty({u.size(0), net.n_value_heads, net.value_dim}, dtype);
+  const at::Tensor alpha = at::exp(-at::exp(r.load(net.a_log)) * softplus);
+  const at::Tensor conv1d = r.load(net.conv1d);
+  at::Tensor core = at::empty({u.size(0), net.n_value_heads, net.value_dim}, r.dtype());
   for (const Prompt& prompt : prompts) {
     const auto rows = [&](const at::Tensor& x) { return x.slice(0, prompt.first_row, prompt.end_row()); };
-    const at::Tensor qkv = at::silu(causal_conv(rows(qkv_before), conv1d, 1));
+    const at::Tensor qkv = r(at::silu(causal_conv(rows(qkv_before), conv1d, 1)));
     const auto key_heads = [&](std::int64_t begin) {
       const at::Tensor heads = qkv.narrow(1, begin, key_width).reshape({-1, net.n_key_heads, net.key_dim});
-      return l2_norm(heads).repeat_interleave(n_repeats, 1);
+      return r(l2_norm(heads)).repeat_interleave(n_repeats, 1);
     };
     const at::Tensor q = key_heads(0) / std::sqrt(static_cast<double>(net.key_dim));
     const at::Tensor k = key_heads(key_width);
     const at::Tensor v = qkv.narrow(1, 2 * key_width, value_width).reshape({-1, net.n_value_heads, net.value_dim});
-    rows(core).copy_(delta_rule(q, k, v, rows(alpha), rows(beta)));
+    rows(core).copy_(r(delta_rule(q, k, v, rows(alpha), rows(beta))));
   }
   record("delta_core", 0, core);
-  const at::Tensor z = project(u, load(net.in_proj_z, dtype)).view_as(core);
+  const at::Tensor z = r(r.linear(net.in_proj_z)(u)).view_as(core);
   const at::Tensor gate = net.gate_is_sigmoid ? at::sigmoid(z) : at::silu(z);
-  const at::Tensor y = rms_norm(core, load(net.norm, dtype), net.eps) * gate;  // a plain weight, not 1 + w
-  return project(y.flatten(1), load(net.out_proj, dtype));
+  const at::Tensor y = r(r(normalised(core, net.eps)) * r.load(net.norm) * gate);  // a plain weight, not 1 + w
+  return r(r.linear(net.out_proj)(y.flatten(1)));
 }
 
 }  // namespace kalibri::reference

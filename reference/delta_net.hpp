@@ -25,7 +25,7 @@ struct DeltaNet {
 DeltaNet find_delta_net(const Qwen4ExpTensors& tensors);
 
 /// u [N, H] -> [N, H], one prompt after the other; records delta_core.
-at::Tensor run_delta_net(const DeltaNet& net, const at::Tensor& u, std::span<const Prompt> prompts,
+at::Tensor run_delta_net(const Rounding& r, const DeltaNet& net, const at::Tensor& u, std::span<const Prompt> prompts,
                          const Record& record);
 
 /// The delta rule of every head from an empty state, token by token. q, k [T, heads, dk], v [T, heads, dv], alpha and

@@ -6,6 +6,10 @@
 
 namespace kalibri::reference {
 
+Expert in_form(const Expert& expert, const WeightForm& form) {
+  return {in_form(expert.gate_proj, form), in_form(expert.up_proj, form), in_form(expert.down_proj, form)};
+}
+
 bool is_stacked(const Checkpoint& checkpoint, const std::string& stack, const std::string& single) {
   if (!checkpoint.has_below(stack)) return false;
   if (!checkpoint.has_below(single)) return true;

@@ -14,6 +14,8 @@ struct Expert {
   StoredMatrix down_proj;  // [H, I]
 };
 
+Expert in_form(const Expert& expert, const WeightForm& form);
+
 /// Whether there are tensors below `stack` ("model.layers.0.mlp.switch_mlp."). Throws Error when there are also some
 /// below `single` ("model.layers.0.mlp.experts.0.").
 bool is_stacked(const Checkpoint& checkpoint, const std::string& stack, const std::string& single);

@@ -5,11 +5,10 @@
 
 namespace kalibri::reference {
 
-at::Tensor swiglu(const at::Tensor& x, const Expert& expert) {
-  const auto dtype = x.scalar_type();
-  const at::Tensor gate = project(x, load(expert.gate_proj, dtype));
-  const at::Tensor up = project(x, load(expert.up_proj, dtype));
-  return project(at::silu(gate) * up, load(expert.down_proj, dtype));
+at::Tensor swiglu(const Rounding& r, const at::Tensor& x, const Expert& expert) {
+  const at::Tensor gate = r(r.linear(expert.gate_proj)(x));
+  const at::Tensor up = r(r.linear(expert.up_proj)(x));
+  return r(r.linear(expert.down_proj)(r(r(at::silu(gate)) * up)));
 }
 
 Selection select_top(const at::Tensor& scores, std::int64_t k) {
@@ -19,7 +18,7 @@ Selection select_top(const at::Tensor& scores, std::int64_t k) {
   return selection;
 }
 
-at::Tensor routed_sum(const at::Tensor& x, const at::Tensor& ids, const at::Tensor& weights,
+at::Tensor routed_sum(const Rounding& r, const at::Tensor& x, const at::Tensor& ids, const at::Tensor& weights,
                       std::span<const Expert> experts) {
   const std::int64_t k = ids.size(1);
   std::vector<std::vector<std::int64_t>> choices(experts.size());  // by expert: places in [T * k]
@@ -33,9 +32,9 @@ at::Tensor routed_sum(const at::Tensor& x, const at::Tensor& ids, const at::Tens
     const at::Tensor places = at::tensor(choices[e], at::kLong);
     const at::Tensor rows = at::div(places, k, "floor");
     const at::Tensor w = weights.reshape({-1, 1}).index_select(0, places);
-    sum.index_add_(0, rows, w * swiglu(x.index_select(0, rows), experts[e]));
+    sum.index_add_(0, rows, r.unless_served(w * swiglu(r, x.index_select(0, rows), experts[e])));
   }
-  return sum;
+  return r(sum);
 }
 
 }  // namespace kalibri::reference

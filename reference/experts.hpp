@@ -5,12 +5,12 @@
 #include <span>
 
 #include "reference/expert_weights.hpp"
-#include "reference/tensor.hpp"
+#include "reference/rounding.hpp"
 
 namespace kalibri::reference {
 
 /// (silu(x G^T) * (x U^T)) D^T: [T, H] -> [T, H].
-at::Tensor swiglu(const at::Tensor& x, const Expert& expert);
+at::Tensor swiglu(const Rounding& r, const at::Tensor& x, const Expert& expert);
 
 struct Selection {
   at::Tensor ids;  // [T, k] int64, by falling score; ties: lower id
@@ -22,7 +22,7 @@ Selection select_top(const at::Tensor& scores, std::int64_t k);
 
 /// Sum over the chosen experts of weight * expert(x), by ascending expert id. x [T, H], ids and weights [T, k] -> [T,
 /// H].
-at::Tensor routed_sum(const at::Tensor& x, const at::Tensor& ids, const at::Tensor& weights,
+at::Tensor routed_sum(const Rounding& r, const at::Tensor& x, const at::Tensor& ids, const at::Tensor& weights,
                       std::span<const Expert> experts);
 
 }  // namespace kalibri::reference

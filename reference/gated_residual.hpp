@@ -3,7 +3,7 @@
 #pragma once
 
 #include "reference/qwen4_exp_tensors.hpp"
-#include "reference/tensor.hpp"
+#include "reference/rounding.hpp"
 
 namespace kalibri::reference {
 
@@ -24,15 +24,16 @@ struct Mixed {
 };
 
 /// streams [T, C * H], stream-major.
-Mixed mix(const GatedResidual& gated, const at::Tensor& streams);
+Mixed mix(const Rounding& r, const GatedResidual& gated, const at::Tensor& streams);
 
 /// streams + g_s * out for every stream s: out [T, H], g [T, C] -> [T, C * H].
-at::Tensor inject(const at::Tensor& streams, const at::Tensor& g, const at::Tensor& out);
+at::Tensor inject(const Rounding& r, const at::Tensor& streams, const at::Tensor& g, const at::Tensor& out);
 
 /// RMS norm with weight 1 + w of each of n_streams slices by itself: x [T, C * H], w [C * H] -> [T, C, H].
-at::Tensor norm_streams(const at::Tensor& x, const StoredMatrix& w, std::int64_t n_streams, double eps);
+at::Tensor norm_streams(const Rounding& r, const at::Tensor& x, const StoredMatrix& w, std::int64_t n_streams,
+                        double eps);
 
 /// RMS norm over the last axis with weight 1 + w.
-at::Tensor norm_plus_one(const at::Tensor& x, const StoredMatrix& w, double eps);
+at::Tensor norm_plus_one(const Rounding& r, const at::Tensor& x, const StoredMatrix& w, double eps);
 
 }  // namespace kalibri::reference

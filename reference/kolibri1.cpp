@@ -45,10 +45,10 @@ std::vector<Expert> find_experts(const Checkpoint& checkpoint, const std::string
   return experts;
 }
 
-Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int64_t l) {
+Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, const Precision& precision, std::int64_t l) {
   const std::string prefix = "model.layers." + std::to_string(l) + ".";
   const auto matrix = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
-    return find_matrix(checkpoint, prefix + name, n_rows, n_cols);
+    return in_form(find_matrix(checkpoint, prefix + name, n_rows, n_cols), precision.dense);
   };
   const auto vector = [&](const char* name, std::int64_t n) { return find_vector(checkpoint, prefix + name, n); };
   const std::int64_t q_width = c.num_attention_heads * c.head_dim;
@@ -63,12 +63,15 @@ Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int
   layer.k_norm = vector("self_attn.k_norm.weight", c.head_dim);
   layer.post_attn_norm = vector("post_attn_norm.weight", c.hidden_size);
   layer.post_attention_layernorm = vector("post_attention_layernorm.weight", c.hidden_size);
-  layer.gate = unpacked(matrix("mlp.gate.weight", c.num_experts, c.hidden_size));
+  layer.gate = as_router(matrix("mlp.gate.weight", c.num_experts, c.hidden_size), precision.dense);
   const bool is_mlx = checkpoint.find(prefix + "mlp.expert_bias") != nullptr;
   layer.expert_bias = vector(is_mlx ? "mlp.expert_bias" : "moe.router.expert_bias", c.num_experts);
-  layer.experts = find_experts(checkpoint, prefix + "mlp.", c);
+  for (const Expert& expert : find_experts(checkpoint, prefix + "mlp.", c)) {
+    layer.experts.push_back(in_form(expert, precision.experts));
+  }
   layer.shared_experts =
-      find_expert(checkpoint, prefix + "mlp.shared_experts", c.shared_expert_intermediate_size, c.hidden_size);
+      in_form(find_expert(checkpoint, prefix + "mlp.shared_experts", c.shared_expert_intermediate_size, c.hidden_size),
+              precision.dense);
   layer.post_ffn_norm = vector("post_ffn_norm.weight", c.hidden_size);
   layer.is_sliding = c.is_sliding[static_cast<std::size_t>(l)];
   return layer;
@@ -76,12 +79,16 @@ Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, std::int
 
 class Kolibri1 {
  public:
-  Kolibri1(const Checkpoint& checkpoint, at::ScalarType dtype)
+  Kolibri1(const Checkpoint& checkpoint, const Rounding& r)
       : config_(read_kolibri1_config(checkpoint)),
-        dtype_(dtype),
-        embed_tokens_(find_matrix(checkpoint, "model.embed_tokens.weight", config_.vocab_size, config_.hidden_size)),
+        r_(r),
+        embed_tokens_(
+            in_form(find_matrix(checkpoint, "model.embed_tokens.weight", config_.vocab_size, config_.hidden_size),
+                    r.precision().embed)),
         norm_(find_vector(checkpoint, "model.norm.weight", config_.hidden_size)) {
-    for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) layers_.push_back(find_layer(checkpoint, config_, l));
+    for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) {
+      layers_.push_back(find_layer(checkpoint, config_, r.precision(), l));
+    }
   }
 
   [[nodiscard]] const Kolibri1Config& config() const { return config_; }
@@ -89,20 +96,20 @@ class Kolibri1 {
   [[nodiscard]] at::Tensor embed(std::span<const Prompt> prompts) const {
     std::vector<std::int64_t> ids;
     for (const Prompt& prompt : prompts) ids.insert(ids.end(), prompt.tokens.begin(), prompt.tokens.end());
-    return load_rows(embed_tokens_, ids, dtype_);
+    return r_(load_rows(embed_tokens_, ids, r_.dtype()));
   }
 
   [[nodiscard]] at::Tensor run_layer(const Layer& layer, const at::Tensor& residual, std::span<const Prompt> prompts,
                                      const Record& record) const {
     const at::Tensor a = attention(layer, norm(residual, layer.input_layernorm), prompts, record);
-    const at::Tensor h = residual + norm(a, layer.post_attn_norm);
+    const at::Tensor h = r_.add(residual, norm(a, layer.post_attn_norm));
     record("attention_out", 0, a);
     record("post_attention", 0, h);
     const at::Tensor x = norm(h, layer.post_attention_layernorm);
     const at::Tensor y = mixture(layer, x, record);
     record("pre_mlp", 0, x);
     record("moe_out", 0, y);
-    return h + norm(y, layer.post_ffn_norm);
+    return r_.add(h, norm(y, layer.post_ffn_norm));
   }
 
   [[nodiscard]] at::Tensor run_layer(std::int64_t l, const at::Tensor& residual, std::span<const Prompt> prompts,
@@ -114,32 +121,33 @@ class Kolibri1 {
 
  private:
   [[nodiscard]] at::Tensor norm(const at::Tensor& v, const StoredMatrix& weight) const {
-    return rms_norm(v, load(weight, dtype_), config_.rms_norm_eps);
+    return r_(rms_norm(v, r_.load(weight), config_.rms_norm_eps));
   }
 
   /// Section 3.1, one prompt after the other. x [N, H] -> [N, H].
   [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x, std::span<const Prompt> prompts,
                                      const Record& record) const {
-    const at::Tensor q_proj = load(layer.q_proj, dtype_);
-    const at::Tensor k_proj = load(layer.k_proj, dtype_);
-    const at::Tensor v_proj = load(layer.v_proj, dtype_);
-    const at::Tensor o_proj = load(layer.o_proj, dtype_);
+    const Linear q_proj = r_.linear(layer.q_proj);
+    const Linear k_proj = r_.linear(layer.k_proj);
+    const Linear v_proj = r_.linear(layer.v_proj);
+    const Linear o_proj = r_.linear(layer.o_proj);
     at::Tensor out = at::empty_like(x);
     for (const Prompt& prompt : prompts) {
       const at::Tensor rows = x.slice(0, prompt.first_row, prompt.end_row());
-      const auto heads = [&](const at::Tensor& projection) {
-        return project(rows, projection).view({prompt.n_rows(), -1, config_.head_dim});
+      const auto heads = [&](const Linear& projection) {
+        return r_(projection(rows)).view({prompt.n_rows(), -1, config_.head_dim});
       };
       at::Tensor q = norm(heads(q_proj), layer.q_norm);
       at::Tensor k = norm(heads(k_proj), layer.k_norm);
-      const at::Tensor v = heads(v_proj);
+      const at::Tensor v = r_.kv(heads(v_proj));
       if (layer.is_sliding) {  // full layers have no positions at all
-        const Rotation turn = rotation(prompt.n_rows(), config_.head_dim, config_.rope_theta, dtype_);
-        q = rotate(q, turn);
-        k = rotate(k, turn);
+        const Rotation turn = rotation(prompt.n_rows(), config_.head_dim, config_.rope_theta, r_.dtype());
+        q = r_(rotate(q, turn));
+        k = r_(rotate(k, turn));
       }
-      const at::Tensor context = causal_attention(q, k, v, layer.is_sliding ? config_.sliding_window : 0);
-      out.slice(0, prompt.first_row, prompt.end_row()).copy_(project(context, o_proj));
+      k = r_.kv(k);
+      const at::Tensor context = r_(causal_attention(q, k, v, layer.is_sliding ? config_.sliding_window : 0));
+      out.slice(0, prompt.first_row, prompt.end_row()).copy_(r_(o_proj(context)));
       record("q", prompt.first_row, q.flatten(1));
       record("k", prompt.first_row, k.flatten(1));
       record("v", prompt.first_row, v.flatten(1));
@@ -150,22 +158,23 @@ class Kolibri1 {
 
   /// Section 3.2 and the experts: x [N, H] -> [N, H].
   [[nodiscard]] at::Tensor mixture(const Layer& layer, const at::Tensor& x, const Record& record) const {
-    const at::Tensor z = project(x, load(layer.gate, dtype_));
-    const Selection selection = select_top(z + load(layer.expert_bias, dtype_), config_.num_experts_per_tok);
-    const at::Tensor w = at::sigmoid(z.gather(1, selection.ids));  // of the unbiased logit, not renormalised
-    const at::Tensor routed = routed_sum(x, selection.ids, w, layer.experts);
-    const at::Tensor shared = swiglu(x, layer.shared_experts);
+    const at::Tensor z = r_.linear(layer.gate)(x);  // never rounded
+    const Selection selection = select_top(z + r_.load(layer.expert_bias), config_.num_experts_per_tok);
+    // Of the unbiased logit, not renormalised.
+    const at::Tensor w = r_.unless_served(at::sigmoid(z.gather(1, selection.ids)));
+    const at::Tensor routed = routed_sum(r_, x, selection.ids, w, layer.experts);
+    const at::Tensor shared = swiglu(r_, x, layer.shared_experts);
     record("router_logits", 0, z);
     if (selection.gap.defined()) record("router_gap", 0, selection.gap);
     record("expert_ids", 0, selection.ids.to(at::kInt));
     record("expert_weights", 0, w);
     record("routed_out", 0, routed);
     record("shared_out", 0, shared);
-    return routed + shared;
+    return r_(routed + shared);
   }
 
   Kolibri1Config config_;
-  at::ScalarType dtype_;
+  Rounding r_;
   StoredMatrix embed_tokens_;
   StoredMatrix norm_;
   std::vector<Layer> layers_;
@@ -173,8 +182,8 @@ class Kolibri1 {
 
 }  // namespace
 
-Model open_kolibri1(const Checkpoint& checkpoint, at::ScalarType dtype) {
-  const auto kolibri = std::make_shared<const Kolibri1>(checkpoint, dtype);
+Model open_kolibri1(const Checkpoint& checkpoint, const Rounding& r) {
+  const auto kolibri = std::make_shared<const Kolibri1>(checkpoint, r);
   const Kolibri1Config& config = kolibri->config();
   Model model;
   model.model_type = "kolibri1";
@@ -184,7 +193,8 @@ Model open_kolibri1(const Checkpoint& checkpoint, at::ScalarType dtype) {
   model.max_position_embeddings = config.max_position_embeddings;
   model.taps = {"attention_context", "attention_out", "k", "moe_out", "post_attention", "pre_mlp", "q",
                 "routed_out",        "shared_out",    "v"};
-  model.head = find_matrix(checkpoint, "lm_head.weight", config.vocab_size, config.hidden_size);
+  model.head =
+      in_form(find_matrix(checkpoint, "lm_head.weight", config.vocab_size, config.hidden_size), r.precision().head);
   model.embed = [kolibri](std::span<const Prompt> prompts) { return kolibri->embed(prompts); };
   model.run_layer = [kolibri](std::int64_t l, const at::Tensor& residual, std::span<const Prompt> prompts,
                               const Record& record) { return kolibri->run_layer(l, residual, prompts, record); };

@@ -6,6 +6,6 @@
 namespace kalibri::reference {
 
 /// Throws Error: config.json asks for what Kolibri 1 does not do; a tensor is missing or of another shape or dtype.
-Model open_kolibri1(const Checkpoint& checkpoint, at::ScalarType dtype);
+Model open_kolibri1(const Checkpoint& checkpoint, const Rounding& r);
 
 }  // namespace kalibri::reference

@@ -30,6 +30,9 @@ void add_run(CLI::App& app, Options& options) {
   run->add_option("--dtype", options.dtype, "Element type of the arithmetic")
       ->check(CLI::IsMember({"f32", "f64"}))
       ->capture_default_str();
+  run->add_option("--precision", options.precision,
+                  "native (weights as stored), exact, mixed-4-8, bf16, production, or KEY=VALUE,... as kalibri has it")
+      ->capture_default_str();
   run->add_option("--mode", options.mode, "Input of a layer: the previous layer's output, or that of --inputs")
       ->check(CLI::IsMember({"chained", "teacher-forced"}))
       ->capture_default_str();

@@ -6,11 +6,11 @@
 
 namespace kalibri::reference {
 
-Model open_model(const Checkpoint& checkpoint, at::ScalarType dtype) {
+Model open_model(const Checkpoint& checkpoint, const Rounding& r) {
   const ConfigReader config(checkpoint);
   const std::string model_type = config.text("model_type");
-  if (model_type == "kolibri1") return open_kolibri1(checkpoint, dtype);
-  if (model_type == "qwen4_exp" || model_type == "qwen4_exp_text") return open_qwen4_exp(checkpoint, dtype);
+  if (model_type == "kolibri1") return open_kolibri1(checkpoint, r);
+  if (model_type == "qwen4_exp" || model_type == "qwen4_exp_text") return open_qwen4_exp(checkpoint, r);
   config.refuse("model_type", "only kolibri1, qwen4_exp and qwen4_exp_text are known");
 }
 

@@ -11,7 +11,7 @@
 
 #include "reference/checkpoint.hpp"
 #include "reference/prompt.hpp"
-#include "reference/tensor.hpp"
+#include "reference/rounding.hpp"
 
 namespace kalibri::reference {
 
@@ -37,8 +37,8 @@ struct Model {
   std::function<at::Tensor(const at::Tensor& residual)> final_norm;
 };
 
-/// The model in `checkpoint`, by config.json's model_type, computed in `dtype`. All tensors are found and their shapes
-/// checked. The checkpoint must outlive it. Throws Error.
-Model open_model(const Checkpoint& checkpoint, at::ScalarType dtype);
+/// The model in `checkpoint`, by config.json's model_type, computed as `r` has it. All tensors are found and their
+/// shapes checked. The checkpoint must outlive it. Throws Error.
+Model open_model(const Checkpoint& checkpoint, const Rounding& r);
 
 }  // namespace kalibri::reference

@@ -114,29 +114,27 @@ Ngram find_ngram(const Qwen4ExpTensors& tensors, std::int64_t module) {
   return ngram;
 }
 
-at::Tensor run_ngram(const Ngram& ngram, const at::Tensor& streams, std::span<const Prompt> prompts,
+at::Tensor run_ngram(const Rounding& r, const Ngram& ngram, const at::Tensor& streams, std::span<const Prompt> prompts,
                      const Record& record) {
-  const auto dtype = streams.scalar_type();
   const std::int64_t n_rows = streams.size(0);
   std::vector<std::int64_t> table_rows;
   for (const Prompt& prompt : prompts) {
     const std::vector<std::int64_t> rows = ngram_rows(ngram.hash, prompt.tokens);
     table_rows.insert(table_rows.end(), rows.begin(), rows.end());
   }
-  const at::Tensor e = load_table_rows(ngram.shards, table_rows, dtype).view({n_rows, -1});
-  const at::Tensor kappa =
-      norm_streams(project(e, load(ngram.key_proj, dtype)), ngram.norm_key, ngram.n_streams, ngram.eps);
-  const at::Tensor phi = norm_streams(streams, ngram.norm_query, ngram.n_streams, ngram.eps);
-  const at::Tensor v = project(e, load(ngram.value_proj, dtype)).unsqueeze(1);
-  const at::Tensor gated = (at::sigmoid(shaped_gate(kappa, phi)) * v).flatten(1);  // G [N, C * H]
-  const at::Tensor normed = norm_streams(gated, ngram.norm_conv, ngram.n_streams, ngram.eps).flatten(1);
-  const at::Tensor conv1d = load(ngram.conv1d, dtype);
+  const at::Tensor e = r(load_table_rows(ngram.shards, table_rows, r.dtype())).view({n_rows, -1});
+  const at::Tensor kappa = norm_streams(r, r(r.linear(ngram.key_proj)(e)), ngram.norm_key, ngram.n_streams, ngram.eps);
+  const at::Tensor phi = norm_streams(r, streams, ngram.norm_query, ngram.n_streams, ngram.eps);
+  const at::Tensor v = r(r.linear(ngram.value_proj)(e)).unsqueeze(1);
+  const at::Tensor gated = r(r(at::sigmoid(shaped_gate(kappa, phi))) * v).flatten(1);  // G [N, C * H]
+  const at::Tensor normed = norm_streams(r, gated, ngram.norm_conv, ngram.n_streams, ngram.eps).flatten(1);
+  const at::Tensor conv1d = r.load(ngram.conv1d);
   at::Tensor y = at::empty_like(gated);
   for (const Prompt& prompt : prompts) {
     y.slice(0, prompt.first_row, prompt.end_row())
         .copy_(causal_conv(normed.slice(0, prompt.first_row, prompt.end_row()), conv1d, ngram.dilation));
   }
-  const at::Tensor out = gated + at::silu(y);
+  const at::Tensor out = r(gated + r(at::silu(y)));
   record("ngram_rows", 0, at::tensor(table_rows, at::kLong).view({n_rows, -1}));
   record("ngram_embedding", 0, e);
   record("ple_out", 0, out);

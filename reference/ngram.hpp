@@ -26,7 +26,7 @@ struct Ngram {
 Ngram find_ngram(const Qwen4ExpTensors& tensors, std::int64_t module);
 
 /// What the layer adds to streams [N, C * H]; records ngram_rows, ngram_embedding and ple_out.
-at::Tensor run_ngram(const Ngram& ngram, const at::Tensor& streams, std::span<const Prompt> prompts,
+at::Tensor run_ngram(const Rounding& r, const Ngram& ngram, const at::Tensor& streams, std::span<const Prompt> prompts,
                      const Record& record);
 
 }  // namespace kalibri::reference

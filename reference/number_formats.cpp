@@ -6,6 +6,11 @@
 #include <limits>
 
 namespace kalibri::reference {
+namespace {
+
+constexpr float kLargestE4m3 = 448.0F;
+
+}  // namespace
 
 float decode_bf16(std::uint16_t code) { return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16); }
 
@@ -34,6 +39,26 @@ float round_to_bf16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t half_less_one = 0x7fff + (bits >> 16 & 1);  // a tie goes up only from an odd code
   return std::bit_cast<float>((bits + half_less_one) & 0xffff0000);
+}
+
+float round_to_e4m3(float x) {
+  if (std::isnan(x)) return x;
+  const float magnitude = std::min(std::abs(x), kLargestE4m3);
+  const int exponent = std::max(std::ilogb(magnitude), -6);  // subnormals have the step of the smallest normals
+  const float step = std::ldexp(1.0F, exponent - 3);
+  return std::copysign(std::nearbyint(magnitude / step) * step, x);
+}
+
+void round_to_dynamic_fp8(std::span<float> row) {
+  constexpr std::size_t kGroup = 128;
+  constexpr float kLeastMaximum = 1e-10F;
+  for (std::size_t begin = 0; begin < row.size(); begin += kGroup) {
+    const std::span<float> group = row.subspan(begin, std::min(kGroup, row.size() - begin));
+    float maximum = kLeastMaximum;
+    for (const float x : group) maximum = std::max(maximum, std::abs(x));
+    const float s = maximum / kLargestE4m3;
+    for (float& x : group) x = round_to_e4m3(x / s) * s;
+  }
 }
 
 }  // namespace kalibri::reference

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace kalibri::reference {
 
@@ -19,5 +20,14 @@ float decode_e4m3(std::uint8_t code);
 
 /// The nearest bf16 number; of two as near, the one whose last bit is 0. NaN stays NaN.
 float round_to_bf16(float x);
+
+/// The nearest e4m3 number, of two as near the one whose last bit is 0; beyond the largest, 448, that one. NaN stays
+/// NaN.
+float round_to_e4m3(float x);
+
+/// One token's activations as they are quantised in front of an FP8 product: in each group of 128 columns (the last may
+/// be shorter) x becomes fl(e4m3(fl(x / s)) * s) with s = fl(max(max |x|, 1e-10) / 448). Source: vLLM,
+/// per_token_group_quant_fp8.
+void round_to_dynamic_fp8(std::span<float> row);
 
 }  // namespace kalibri::reference

@@ -103,6 +103,7 @@ std::string options_json(const Options& options, int n_threads, const std::strin
                         {"tokens", options.tokens.string()},
                         {"out", options.out.string()},
                         {"dtype", options.dtype},
+                        {"precision", options.precision},
                         {"mode", options.mode},
                         {"inputs", options.inputs.string()},
                         {"layers", options.layers},

@@ -14,12 +14,13 @@ struct Options {
   std::filesystem::path tokens;     // {"name": [ids…], …}
   std::filesystem::path out;        // the dump
   std::string dtype = "f32";        // f32 | f64
-  std::string mode = "chained";     // chained | teacher-forced
-  std::filesystem::path inputs;     // teacher-forced: the dump whose residuals are the layers' inputs
-  std::string layers;               // "a-b" or "a"; empty = all
-  std::string taps;                 // "q,k" or "all"; empty = none
-  std::string positions = "all";    // rows of the logits: "all", "none", "last:N", or a list such as "0,5,7-12"
-  int threads = 0;                  // 0 = as many as the machine has
+  std::string precision = "native";
+  std::string mode = "chained";   // chained | teacher-forced
+  std::filesystem::path inputs;   // teacher-forced: the dump whose residuals are the layers' inputs
+  std::string layers;             // "a-b" or "a"; empty = all
+  std::string taps;               // "q,k" or "all"; empty = none
+  std::string positions = "all";  // rows of the logits: "all", "none", "last:N", or a list such as "0,5,7-12"
+  int threads = 0;                // 0 = as many as the machine has
   bool full_fingerprint = false;
 };
 

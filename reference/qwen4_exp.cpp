@@ -70,6 +70,7 @@ std::vector<Expert> find_experts(const Qwen4ExpTensors& tensors) {
 
 Layer find_layer(const Qwen4ExpTensors& tensors, std::int64_t l) {
   const Qwen4ExpConfig& c = tensors.config;
+  const WeightForm& dense = tensors.precision.dense;
   Layer layer;
   const auto ple = std::ranges::find(c.ple_layers, l);
   if (ple != c.ple_layers.end()) layer.ple = find_ngram(tensors.below("ple."), ple - c.ple_layers.begin());
@@ -80,10 +81,12 @@ Layer find_layer(const Qwen4ExpTensors& tensors, std::int64_t l) {
     layer.linear_attn = find_delta_net(tensors.below("linear_attn."));
   }
   layer.mlp_hyper_connection = find_gated_residual(tensors.below("mlp_hyper_connection."), /*injects=*/true);
-  layer.mlp.gate = unpacked(tensors.matrix("mlp.gate.weight", c.num_experts, c.hidden_size));
-  layer.mlp.experts = find_experts(tensors.below("mlp."));
+  layer.mlp.gate = as_router(tensors.matrix("mlp.gate.weight", c.num_experts, c.hidden_size), dense);
+  for (const Expert& expert : find_experts(tensors.below("mlp."))) {
+    layer.mlp.experts.push_back(in_form(expert, tensors.precision.experts));
+  }
   layer.mlp.shared_expert = find_expert(tensors.below("mlp.shared_expert."), c.shared_expert_intermediate_size);
-  layer.mlp.shared_expert_gate = unpacked(tensors.matrix("mlp.shared_expert_gate.weight", 1, c.hidden_size));
+  layer.mlp.shared_expert_gate = as_router(tensors.matrix("mlp.shared_expert_gate.weight", 1, c.hidden_size), dense);
   return layer;
 }
 
@@ -95,17 +98,19 @@ std::string find_prefix(const Checkpoint& checkpoint) {
 
 class Qwen4Exp {
  public:
-  Qwen4Exp(const Checkpoint& checkpoint, at::ScalarType dtype)
-      : config_(read_qwen4_exp_config(checkpoint)), dtype_(dtype) {
-    const Qwen4ExpTensors tensors{checkpoint, config_, find_prefix(checkpoint)};
-    embed_tokens_ = tensors.matrix("embed_tokens.weight", config_.vocab_size, config_.hidden_size);
+  Qwen4Exp(const Checkpoint& checkpoint, const Rounding& r) : config_(read_qwen4_exp_config(checkpoint)), r_(r) {
+    const Precision& precision = r.precision();
+    const Qwen4ExpTensors tensors{checkpoint, config_, precision, find_prefix(checkpoint)};
+    embed_tokens_ =
+        in_form(tensors.matrix("embed_tokens.weight", config_.vocab_size, config_.hidden_size), precision.embed);
     for (std::int64_t l = 0; l < config_.num_hidden_layers; ++l) {
       layers_.push_back(find_layer(tensors.below("layers." + std::to_string(l) + "."), l));
     }
     mixer_ = find_gated_residual(tensors.below("hyper_connection_mixer."), /*injects=*/false);
-    const Qwen4ExpTensors outside{checkpoint, config_, ""};
-    lm_head_ = config_.tie_word_embeddings ? embed_tokens_
-                                           : outside.matrix("lm_head.weight", config_.vocab_size, config_.hidden_size);
+    lm_head_ = embed_tokens_;
+    if (config_.tie_word_embeddings) return;
+    const Qwen4ExpTensors outside{checkpoint, config_, precision, ""};
+    lm_head_ = in_form(outside.matrix("lm_head.weight", config_.vocab_size, config_.hidden_size), precision.head);
   }
 
   [[nodiscard]] const Qwen4ExpConfig& config() const { return config_; }
@@ -114,51 +119,53 @@ class Qwen4Exp {
   [[nodiscard]] at::Tensor embed(std::span<const Prompt> prompts) const {
     std::vector<std::int64_t> ids;
     for (const Prompt& prompt : prompts) ids.insert(ids.end(), prompt.tokens.begin(), prompt.tokens.end());
-    return load_rows(embed_tokens_, ids, dtype_);
+    return r_(load_rows(embed_tokens_, ids, r_.dtype()));
   }
 
   [[nodiscard]] at::Tensor run_layer(std::int64_t l, const at::Tensor& residual, std::span<const Prompt> prompts,
                                      const Record& record) const {
     const Layer& layer = layers_[static_cast<std::size_t>(l)];
-    at::Tensor x = layer.ple ? residual + run_ngram(*layer.ple, residual, prompts, record) : residual;
-    const Mixed attn = mix(layer.attn_hyper_connection, x);
-    const at::Tensor a = layer.self_attn ? run_sparse_attention(*layer.self_attn, attn.u, prompts, record)
-                                         : run_delta_net(*layer.linear_attn, attn.u, prompts, record);
+    at::Tensor x = residual;
+    if (layer.ple) x = r_.add(residual, run_ngram(r_, *layer.ple, residual, prompts, record));
+    const Mixed attn = mix(r_, layer.attn_hyper_connection, x);
+    const at::Tensor a = layer.self_attn ? run_sparse_attention(r_, *layer.self_attn, attn.u, prompts, record)
+                                         : run_delta_net(r_, *layer.linear_attn, attn.u, prompts, record);
     record("attn_mixed", 0, attn.u);
     record("attn_inject", 0, attn.g);
     record("mixer_out", 0, a);
-    x = inject(x, attn.g, a);
-    const Mixed mlp = mix(layer.mlp_hyper_connection, x);
+    x = inject(r_, x, attn.g, a);
+    const Mixed mlp = mix(r_, layer.mlp_hyper_connection, x);
     const at::Tensor m = mixture(layer.mlp, mlp.u, record);
     record("mlp_mixed", 0, mlp.u);
     record("mlp_inject", 0, mlp.g);
     record("moe_out", 0, m);
-    return inject(x, mlp.g, m);
+    return inject(r_, x, mlp.g, m);
   }
 
-  [[nodiscard]] at::Tensor final_norm(const at::Tensor& residual) const { return mix(mixer_, residual).u; }
+  [[nodiscard]] at::Tensor final_norm(const at::Tensor& residual) const { return mix(r_, mixer_, residual).u; }
 
  private:
   /// Section 3.4: u [N, H] -> [N, H].
   [[nodiscard]] at::Tensor mixture(const Mixture& mlp, const at::Tensor& u, const Record& record) const {
-    const at::Tensor z = project(u, load(mlp.gate, dtype_));
+    const at::Tensor z = r_.linear(mlp.gate)(u);  // never rounded
     const Selection selection = select_top(z, config_.num_experts_per_tok);
     at::Tensor w = at::softmax(z, -1).gather(1, selection.ids);
     if (config_.norm_topk_prob) w = w / w.sum(1, /*keepdim=*/true);
-    const at::Tensor routed = routed_sum(u, selection.ids, w, mlp.experts);
-    const at::Tensor gate = at::sigmoid(project(u, load(mlp.shared_expert_gate, dtype_)));  // [N, 1]
-    const at::Tensor shared = gate * swiglu(u, mlp.shared_expert);
+    w = r_.unless_served(w);
+    const at::Tensor routed = routed_sum(r_, u, selection.ids, w, mlp.experts);
+    const at::Tensor gate = r_(at::sigmoid(r_(r_.linear(mlp.shared_expert_gate)(u))));  // [N, 1]
+    const at::Tensor shared = r_(gate * swiglu(r_, u, mlp.shared_expert));
     record("router_logits", 0, z);
     if (selection.gap.defined()) record("router_gap", 0, selection.gap);
     record("expert_ids", 0, selection.ids.to(at::kInt));
     record("expert_weights", 0, w);
     record("routed_out", 0, routed);
     record("shared_out", 0, shared);
-    return routed + shared;
+    return r_(routed + shared);
   }
 
   Qwen4ExpConfig config_;
-  at::ScalarType dtype_;
+  Rounding r_;
   StoredMatrix embed_tokens_;
   std::vector<Layer> layers_;
   GatedResidual mixer_;
@@ -167,8 +174,8 @@ class Qwen4Exp {
 
 }  // namespace
 
-Model open_qwen4_exp(const Checkpoint& checkpoint, at::ScalarType dtype) {
-  const auto qwen = std::make_shared<const Qwen4Exp>(checkpoint, dtype);
+Model open_qwen4_exp(const Checkpoint& checkpoint, const Rounding& r) {
+  const auto qwen = std::make_shared<const Qwen4Exp>(checkpoint, r);
   const Qwen4ExpConfig& config = qwen->config();
   Model model;
   model.model_type = "qwen4_exp";

@@ -7,6 +7,6 @@ namespace kalibri::reference {
 
 /// Throws Error: config.json asks for what is not implemented; a tensor is missing, of another shape or dtype, or
 /// contradicts config.json.
-Model open_qwen4_exp(const Checkpoint& checkpoint, at::ScalarType dtype);
+Model open_qwen4_exp(const Checkpoint& checkpoint, const Rounding& r);
 
 }  // namespace kalibri::reference

@@ -12,7 +12,7 @@ StoredMatrix Qwen4ExpTensors::matrix(const std::string& name, std::int64_t n_row
     throw Error(fmt::format("{}: {}: is FP8, but config.json has no quantization_config with weight_block_size",
                             found.weight->file, found.weight->name));
   }
-  return found;
+  return in_form(found, precision.dense);
 }
 
 }  // namespace kalibri::reference

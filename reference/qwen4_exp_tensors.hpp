@@ -4,6 +4,7 @@
 #include <string>
 
 #include "reference/checkpoint.hpp"
+#include "reference/precision.hpp"
 #include "reference/qwen4_exp_config.hpp"
 #include "reference/stored_matrix.hpp"
 
@@ -12,10 +13,14 @@ namespace kalibri::reference {
 struct Qwen4ExpTensors {
   const Checkpoint& checkpoint;
   const Qwen4ExpConfig& config;
+  const Precision& precision;
   std::string prefix;  // "model.layers.3."
 
-  [[nodiscard]] Qwen4ExpTensors below(const std::string& part) const { return {checkpoint, config, prefix + part}; }
-  /// bf16, f32, or FP8 with block scales where config.json announces blocks. Throws Error, as all of these.
+  [[nodiscard]] Qwen4ExpTensors below(const std::string& part) const {
+    return {checkpoint, config, precision, prefix + part};
+  }
+  /// bf16, f32, packed, or FP8 with block scales where config.json announces blocks; in the form of the dense ones.
+  /// Throws Error, as all of these.
   [[nodiscard]] StoredMatrix matrix(const std::string& name, std::int64_t n_rows, std::int64_t n_cols) const;
   [[nodiscard]] StoredMatrix vector(const std::string& name, std::int64_t n) const {
     return find_vector(checkpoint, prefix + name, n);

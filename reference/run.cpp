@@ -46,14 +46,14 @@ dump::Header make_header(const Options& options, const Checkpoint& checkpoint, c
           .n_streams = model.n_streams,
           .mode = options.mode,
           .checkpoint_fingerprint = fingerprint(checkpoint, options.full_fingerprint),
-          .precision = "reference-" + options.dtype,
+          .precision = precision_text(parse_precision(options.precision)),
           .options = options_json(options, at::get_num_threads(), arithmetic_text())};
 }
 
 /// The chosen rows' logits, in blocks of rows: for a long prompt they are far larger than the model's layers.
-void write_logits(const Model& model, const at::Tensor& final_norm, std::span<const Prompt> prompts,
+void write_logits(const Model& model, const Rounding& r, const at::Tensor& final_norm, std::span<const Prompt> prompts,
                   std::span<const std::vector<std::int32_t>> positions, Recorder& recorder) {
-  const at::Tensor head = load(model.head, final_norm.scalar_type());
+  const Linear head = r.linear(model.head);
   const std::int64_t block = std::max<std::int64_t>(1, kLogitBlock / model.vocab_size);
   for (std::size_t p = 0; p < prompts.size(); ++p) {
     const Prompt& prompt = prompts[p];
@@ -63,7 +63,7 @@ void write_logits(const Model& model, const at::Tensor& final_norm, std::span<co
     if (n_rows != prompt.n_rows()) recorder.write_prompt(prompt, "positions", n_rows, 0, rows);
     const at::Tensor f = final_norm.slice(0, prompt.first_row, prompt.end_row()).index_select(0, rows);
     for (std::int64_t row = 0; row < n_rows; row += block) {
-      const at::Tensor logits = project(f.slice(0, row, std::min(row + block, n_rows)), head);
+      const at::Tensor logits = r.unless_served(head(f.slice(0, row, std::min(row + block, n_rows))));
       recorder.write_prompt(prompt, "logits", n_rows, row, logits);
     }
   }
@@ -75,7 +75,8 @@ void run_unguarded(const Options& options) {
   if (options.threads > 0) at::set_num_threads(options.threads);
 
   const Checkpoint checkpoint(options.directory);
-  const Model model = open_model(checkpoint, dtype);
+  const Rounding rounding(parse_precision(options.precision), dtype);
+  const Model model = open_model(checkpoint, rounding);
   const std::vector<Prompt> prompts = read_prompts(options.tokens, model.vocab_size, model.max_position_embeddings);
   const LayerRange layers = parse_layers(options, model.n_layers);
   const bool with_logits = layers.end == model.n_layers;
@@ -106,7 +107,7 @@ void run_unguarded(const Options& options) {
     if (inputs) residual = inputs->residual_before(model.n_layers, dtype);
     const at::Tensor final_norm = model.final_norm(residual);
     recorder.write("final_norm", 0, final_norm);
-    write_logits(model, final_norm, prompts, positions, recorder);
+    write_logits(model, rounding, final_norm, prompts, positions, recorder);
   }
   writer.finish(peak_rss_bytes(), seconds_since(start));
 }

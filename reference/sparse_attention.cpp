@@ -21,28 +21,28 @@ struct Heads {
 };
 
 /// Points 1 to 3, and of point 5 the blocks' keys.
-Heads project_heads(const SparseAttention& s, const at::Tensor& u) {
-  const auto dtype = u.scalar_type();
+Heads project_heads(const Rounding& r, const SparseAttention& s, const at::Tensor& u) {
   const std::int64_t n_tokens = u.size(0);
-  const Rotation turn = rotation(n_tokens, s.rotary_dim, s.rope_theta, dtype);
-  const at::Tensor q_and_gate = project(u, load(s.q_proj, dtype)).view({n_tokens, s.n_heads, 2 * s.head_dim});
+  const Rotation exact = rotation(n_tokens, s.rotary_dim, s.rope_theta, r.dtype());
+  const Rotation turn{r(exact.cos), r(exact.sin)};
+  const at::Tensor q_and_gate = r(r.linear(s.q_proj)(u)).view({n_tokens, s.n_heads, 2 * s.head_dim});
   const at::Tensor q = q_and_gate.narrow(2, 0, s.head_dim);
-  const at::Tensor k = project(u, load(s.k_proj, dtype)).view({n_tokens, s.n_kv_heads, s.head_dim});
+  const at::Tensor k = r(r.linear(s.k_proj)(u)).view({n_tokens, s.n_kv_heads, s.head_dim});
   Heads heads;
-  heads.q = rotate_first(norm_plus_one(q, s.q_norm, s.eps), turn);
+  heads.q = r(rotate_first(norm_plus_one(r, q, s.q_norm, s.eps), turn));
   heads.gate = q_and_gate.narrow(2, s.head_dim, s.head_dim);
-  heads.k = rotate_first(norm_plus_one(k, s.k_norm, s.eps), turn);
-  heads.v = project(u, load(s.v_proj, dtype)).view({n_tokens, s.n_kv_heads, s.head_dim});
+  heads.k = r.kv(r(rotate_first(norm_plus_one(r, k, s.k_norm, s.eps), turn)));
+  heads.v = r.kv(r(r.linear(s.v_proj)(u))).view({n_tokens, s.n_kv_heads, s.head_dim});
 
-  const at::Tensor index = project(u, load(s.index_qk_proj, dtype)).view({n_tokens, s.n_index_heads + 1, s.index_dim});
-  heads.index_q = rotate_first(norm_plus_one(index.narrow(1, 0, s.n_index_heads), s.index_q_norm, s.eps), turn);
+  const at::Tensor index = r(r.linear(s.index_qk_proj)(u)).view({n_tokens, s.n_index_heads + 1, s.index_dim});
+  heads.index_q = r(rotate_first(norm_plus_one(r, index.narrow(1, 0, s.n_index_heads), s.index_q_norm, s.eps), turn));
   const std::int64_t n_blocks = n_tokens / s.block_size;
   const std::int64_t n_whole = n_blocks * s.block_size;
   const at::Tensor mean =
       index.select(1, s.n_index_heads).narrow(0, 0, n_whole).reshape({n_blocks, s.block_size, s.index_dim}).mean(1);
   const auto at_first_tokens = [&](const at::Tensor& angles) { return angles.slice(0, 0, n_whole, s.block_size); };
-  heads.index_k = rotate_first(norm_plus_one(mean.unsqueeze(1), s.index_k_norm, s.eps),
-                               {at_first_tokens(turn.cos), at_first_tokens(turn.sin)})
+  heads.index_k = r(rotate_first(norm_plus_one(r, mean.unsqueeze(1), s.index_k_norm, s.eps),
+                                 {at_first_tokens(turn.cos), at_first_tokens(turn.sin)}))
                       .squeeze(1);
   return heads;
 }
@@ -128,15 +128,15 @@ SparseAttention find_sparse_attention(const Qwen4ExpTensors& tensors) {
   return s;
 }
 
-at::Tensor run_sparse_attention(const SparseAttention& s, const at::Tensor& u, std::span<const Prompt> prompts,
-                                const Record& record) {
-  const at::Tensor o_proj = load(s.o_proj, u.scalar_type());
+at::Tensor run_sparse_attention(const Rounding& r, const SparseAttention& s, const at::Tensor& u,
+                                std::span<const Prompt> prompts, const Record& record) {
+  const Linear o_proj = r.linear(s.o_proj);
   at::Tensor out = at::empty_like(u);
   for (const Prompt& prompt : prompts) {
-    const Heads heads = project_heads(s, u.slice(0, prompt.first_row, prompt.end_row()));
-    const at::Tensor context = attend_all(s, heads, prompt.first_row, record);
+    const Heads heads = project_heads(r, s, u.slice(0, prompt.first_row, prompt.end_row()));
+    const at::Tensor context = r(attend_all(s, heads, prompt.first_row, record));
     out.slice(0, prompt.first_row, prompt.end_row())
-        .copy_(project((context * at::sigmoid(heads.gate)).flatten(1), o_proj));
+        .copy_(r(o_proj(r(context * r(at::sigmoid(heads.gate))).flatten(1))));
     record("q", prompt.first_row, heads.q.flatten(1));
     record("k", prompt.first_row, heads.k.flatten(1));
     record("v", prompt.first_row, heads.v.flatten(1));

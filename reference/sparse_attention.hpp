@@ -28,7 +28,7 @@ SparseAttention find_sparse_attention(const Qwen4ExpTensors& tensors);
 
 /// u [N, H] -> [N, H], one prompt after the other; records q, k, v, index_scores, selected_blocks and
 /// attention_context, the heads' outputs before their gate.
-at::Tensor run_sparse_attention(const SparseAttention& attention, const at::Tensor& u, std::span<const Prompt> prompts,
-                                const Record& record);
+at::Tensor run_sparse_attention(const Rounding& r, const SparseAttention& attention, const at::Tensor& u,
+                                std::span<const Prompt> prompts, const Record& record);
 
 }  // namespace kalibri::reference

@@ -142,10 +142,23 @@ StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, s
   return {&checkpoint.require(name, std::array{a, b, c}, std::array{kBf16, kF32}), nullptr, a * b, c};
 }
 
-StoredMatrix unpacked(StoredMatrix matrix) {
-  if (matrix.weight->dtype != kU32) return matrix;
-  throw Error(fmt::format("{}: {}: is packed, but a router never is; convert the model again with it in bf16",
-                          matrix.weight->file, matrix.weight->name));
+StoredMatrix in_form(StoredMatrix matrix, const WeightForm& form) {
+  matrix.form = form;
+  return matrix;
+}
+
+StoredMatrix as_router(StoredMatrix matrix, const WeightForm& dense) {
+  if (matrix.weight->dtype == kU32) {
+    throw Error(fmt::format("{}: {}: is packed, but a router never is; convert the model again with it in bf16",
+                            matrix.weight->file, matrix.weight->name));
+  }
+  using Kind = WeightForm::Kind;
+  const bool rounds = matrix.weight->dtype == kE4m3 && (dense.kind == Kind::bf16 || dense.kind == Kind::affine);
+  return in_form(matrix, {rounds ? Kind::bf16 : Kind::native, {}, {}});
+}
+
+bool is_multiplied_as_fp8(const StoredMatrix& matrix) {
+  return matrix.scale_inv != nullptr && matrix.form.kind == WeightForm::Kind::native;
 }
 
 StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows) {
@@ -186,6 +199,12 @@ void decode_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_
   std::vector<float> row(static_cast<std::size_t>(matrix.n_cols));
   for (std::int64_t i = 0; i < n_rows; ++i) {
     decode_row(matrix, first_row + i, row);
+    try {
+      convert_row(matrix.form, row);
+    } catch (const Error& error) {
+      throw Error(
+          fmt::format("{}: {}: row {}: {}", matrix.weight->file, matrix.weight->name, first_row + i, error.what()));
+    }
     std::copy(row.begin(), row.end(), out + i * matrix.n_cols);
   }
 }

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "reference/affine.hpp"
 #include "reference/checkpoint.hpp"
+#include "reference/weight_form.hpp"
 
 namespace kalibri::reference {
 
@@ -22,6 +22,7 @@ struct StoredMatrix {
   AffineFormat affine{};         // U32 only; bf16, f16 or f32 [all rows, n_cols / group_size]:
   const TensorView* scales = nullptr;
   const TensorView* biases = nullptr;
+  WeightForm form{};  // that decode_rows gives it in
 };
 
 /// The file's bytes of rows [first_row, first_row + n_rows) of `matrix`.
@@ -42,8 +43,15 @@ StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, 
 StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,
                         std::int64_t c);
 
-/// Throws Error when `matrix` is packed: a router is not.
-StoredMatrix unpacked(StoredMatrix matrix);
+/// `matrix` in another form.
+StoredMatrix in_form(StoredMatrix matrix, const WeightForm& form);
+
+/// `matrix` as that of a router or of a gate of an expert: as stored, but as bf16 when it is FP8 and the dense matrices
+/// become bf16 or affine. Throws Error when it is packed.
+StoredMatrix as_router(StoredMatrix matrix, const WeightForm& dense);
+
+/// Whether it is stored as FP8 with block scales and its form leaves it so.
+bool is_multiplied_as_fp8(const StoredMatrix& matrix);
 
 /// Rows [first_row, first_row + n_rows) of a matrix that has no block scales.
 StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
@@ -51,9 +59,10 @@ StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std:
 /// The only element of `name`, bf16, f16 or f32, whatever its number of axes. Throws Error.
 float read_scalar(const Checkpoint& checkpoint, const std::string& name);
 
-/// Writes rows [first_row, first_row + n_rows) of `matrix` to out [n_rows, n_cols], row-major. An FP8 value is its code
-/// times its block's scale, rounded once to f32; a packed one is fl(fl(code * scale) + bias) in f32. T is float, or
-/// double, which then holds that same number. Throws Error when an FP8 code is NaN or a scale or bias is not finite.
+/// Writes rows [first_row, first_row + n_rows) of `matrix`, in its form, to out [n_rows, n_cols], row-major. An FP8
+/// value is its code times its block's scale, rounded once to f32; a packed one is fl(fl(code * scale) + bias) in f32.
+/// T is float, or double, which then holds that same number. Throws Error when an FP8 code is NaN or a scale or bias is
+/// not finite.
 template <typename T>
 void decode_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows, T* out);
 

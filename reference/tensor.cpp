@@ -51,8 +51,10 @@ at::Tensor causal_conv(const at::Tensor& x, const at::Tensor& w, std::int64_t di
   return y;
 }
 
-at::Tensor rms_norm(const at::Tensor& v, const at::Tensor& g, double eps) {
-  return v / at::sqrt(v.square().mean(-1, /*keepdim=*/true) + eps) * g;
+at::Tensor normalised(const at::Tensor& v, double eps) {
+  return v / at::sqrt(v.square().mean(-1, /*keepdim=*/true) + eps);
 }
+
+at::Tensor rms_norm(const at::Tensor& v, const at::Tensor& g, double eps) { return normalised(v, eps) * g; }
 
 }  // namespace kalibri::reference

@@ -25,7 +25,10 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight);
 /// y_t = sum_j w[:, j] * x_(t - (K-1-j) * dilation) by channel, x before the first row being 0. x [T, n], w [n, K].
 at::Tensor causal_conv(const at::Tensor& x, const at::Tensor& w, std::int64_t dilation);
 
-/// v_i / sqrt(mean_j v_j^2 + eps) * g_i over the last axis. Source: Zhang and Sennrich, Root Mean Square Layer
+/// v_i / sqrt(mean_j v_j^2 + eps) over the last axis.
+at::Tensor normalised(const at::Tensor& v, double eps);
+
+/// normalised(v)_i * g_i. Source: Zhang and Sennrich, Root Mean Square Layer
 /// Normalization (2019), equation 4.
 at::Tensor rms_norm(const at::Tensor& v, const at::Tensor& g, double eps);
 

@@ -140,7 +140,7 @@ TEST_CASE("a scale that is no number is refused where it lies, and groups must d
   const Checkpoint whole = vectors.checkpoint();
   CHECK_THROWS_WITH(find_matrix(whole, "m.weight", kRows, 352),
                     ContainsSubstring("m.weight: is packed in groups of 128, which do not divide its 352 columns"));
-  CHECK_THROWS_WITH(unpacked(find_matrix(whole, "m.weight", kRows, kCols)), ContainsSubstring("a router never is"));
+  CHECK_THROWS_WITH(as_router(find_matrix(whole, "m.weight", kRows, kCols), {}), ContainsSubstring("a router never is"));
   const fixtures::CheckpointCopy copy(whole.directory());
   for (const std::size_t byte : {0U, 1U}) {  // row 5, group 1: a NaN
     copy.edit_byte("m.biases", 2 * (5 * 3 + 1) + byte, [](unsigned char) { return 0xff; });

@@ -5,6 +5,7 @@
 #include "fixtures/checkpoint_copy.hpp"
 #include "fixtures/safetensors_reader.hpp"
 #include "fixtures/safetensors_writer.hpp"
+#include "oracle/dump/names.hpp"
 #include "reference/tests/golden_set.hpp"
 
 namespace kalibri::reference::test {
@@ -81,6 +82,36 @@ TEST_CASE("an MLX directory read wrongly is noticed") {
         copy.edit_byte("model.embed_tokens.scales", byte, [](unsigned char b) { return b ^ 1; });
       },
       "embedding");
+}
+
+/// The datasets of a run of k1, to be compared bit by bit.
+std::vector<std::vector<double>> all_of(const dump::Reader& dump, std::int64_t n_layers) {
+  std::vector<std::vector<double>> all = {read_all(dump, "embedding"), read_all(dump, "logits")};
+  for (std::int64_t layer = 0; layer < n_layers; ++layer) {
+    all.push_back(read_all(dump, dump::layer_path(layer, "residual")));
+    all.push_back(read_all(dump, dump::layer_path(layer, "router_logits")));
+  }
+  return all;
+}
+
+TEST_CASE("a checkpoint quantised in a run gives the bits of its converted directory") {
+  const auto source = open_golden_set("kolibri1-k1-fp8");
+  const auto mixed = open_golden_set("mlx-affine/kolibri1-k1-mlx-mixed");
+  const auto four = open_golden_set("mlx-affine/kolibri1-k1-mlx-4bit");
+  if (!source || !mixed || !four) KALIBRI_SKIP("no golden data");
+  const auto run = [&](const GoldenSet& set, const std::string& precision) {
+    return all_of(run_golden(set, set.checkpoint, {"--precision", precision}), set.n_layers);
+  };
+  const std::string all_four = "dense=affine:4:64,experts=affine:4:64,embed=affine:4:64,head=affine:4:64";
+  CHECK(run(*source, "mixed-4-8") == run(*mixed, "native"));
+  CHECK(run(*source, all_four) == run(*four, "native"));
+  CHECK(run(*source, "mixed-4-8") != run(*four, "native"));
+  CHECK(run(*source, all_four + ":gpu") != run(*four, "native"));
+  // What is stored packed is what was quantised: quantising it again is another model, rounding it to bf16 as well.
+  CHECK(run(*mixed, "exact") == run(*mixed, "native"));
+  const dump::Reader bf16 = run_golden(*mixed, mixed->checkpoint, {"--precision", "dense=bf16,experts=bf16"});
+  CHECK_FALSE(complaints_f32(*mixed, bf16).empty());
+  CHECK(bf16.header().precision == "dense=bf16,experts=bf16");
 }
 
 TEST_CASE("directories whose two layouts or whose router contradict each other are refused") {

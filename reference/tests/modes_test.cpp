@@ -154,7 +154,7 @@ TEST_CASE("the dump says what ran and how to run it again") {
   CHECK(dump.header().producer == "kalibri-reference");
   CHECK(dump.header().model_type == "kolibri1");
   CHECK(dump.header().n_streams == 1);
-  CHECK(dump.header().precision == "reference-f64");
+  CHECK(dump.header().precision == "native");
   CHECK(dump.header().checkpoint_fingerprint == fingerprint(Checkpoint(set->checkpoint), false));
   CHECK(dump.peak_rss_bytes() > 0);
   CHECK(dump.wall_s() > 0);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "fixtures/catch.hpp"
 
@@ -62,6 +63,57 @@ TEST_CASE("rounding to bf16 takes the nearest number, of two the one with an eve
     const float value = decode_bf16(static_cast<std::uint16_t>(code));
     REQUIRE(round_to_bf16(value) == value);
   }
+}
+
+TEST_CASE("rounding to e4m3 takes the nearest number, of two the one with an even code, and saturates") {
+  for (int code = 0; code < 0x7e; ++code) {
+    const float low = decode_e4m3(static_cast<std::uint8_t>(code));
+    const float high = decode_e4m3(static_cast<std::uint8_t>(code + 1));
+    const float middle = (low + high) / 2;
+    CAPTURE(code);
+    CHECK(round_to_e4m3(low) == low);
+    CHECK(round_to_e4m3(middle) == (code % 2 == 0 ? low : high));
+    CHECK(round_to_e4m3(std::nextafter(middle, 0.0F)) == low);
+    CHECK(round_to_e4m3(-std::nextafter(middle, 500.0F)) == -high);
+  }
+  CHECK(round_to_e4m3(449.0F) == 448.0F);
+  CHECK(round_to_e4m3(-1e30F) == -448.0F);
+  CHECK(round_to_e4m3(std::numeric_limits<float>::infinity()) == 448.0F);
+  CHECK(std::signbit(round_to_e4m3(-0.0F)));
+  CHECK(std::isnan(round_to_e4m3(std::nanf(""))));
+}
+
+TEST_CASE("activations are quantised to FP8 in groups of 128, the last by itself") {
+  std::vector<float> row(300, 0.0F);
+  row[0] = 448.0F;    // group 0: s = 1
+  row[1] = 17.0F;     // a tie of 16 and 18: the even code
+  row[2] = -19.0F;    // a tie of 18 and 20: the even code
+  row[3] = 0x1p-10F;  // a tie of 0 and the smallest subnormal
+  row[4] = 0x3p-10F;
+  row[127] = 100.0F;
+  // Group 1 is zero: s = 1e-10 / 448.
+  row[256] = -7.0F;  // group 2, of 44 columns: s = 7 / 448 = 1 / 64
+  row[299] = 1.0F + 0x1p-5F;
+  round_to_dynamic_fp8(row);
+  CHECK(row[0] == 448.0F);
+  CHECK(row[1] == 16.0F);
+  CHECK(row[2] == -20.0F);
+  CHECK(row[3] == 0.0F);
+  CHECK(row[4] == 0x1p-8F);
+  CHECK(row[127] == 96.0F);  // a tie of 96 and 104
+  CHECK(row[128] == 0.0F);
+  CHECK(row[256] == -7.0F);
+  CHECK(row[299] == 1.0F);                   // 66 of 1 / 64: nearer to 64 than to 72
+  std::vector<float> tiny{1e-12F, -3e-11F};  // below the least maximum: s is 1e-10 / 448
+  const float s = 1e-10F / 448.0F;
+  const float code = round_to_e4m3(1e-12F / s);
+  round_to_dynamic_fp8(tiny);
+  CHECK(tiny[0] == code * s);
+  CHECK(code == 4.5F);                   // of 4.48
+  std::vector<float> third{1.0F, 0.3F};  // s = 1 / 448 is rounded, and so is code * s
+  round_to_dynamic_fp8(third);
+  CHECK(third[0] == 448.0F * (1.0F / 448.0F));
+  CHECK(third[1] == 128.0F * (1.0F / 448.0F));  // 134.4, nearer to 128 than to 144
 }
 
 }  // namespace

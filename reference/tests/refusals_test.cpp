@@ -89,6 +89,8 @@ TEST_CASE("prompts and options that cannot be run are refused") {
   check_refused(good, kTokens, {"--positions", "3"}, "prompt 'hello'");
   check_refused(good, kTokens, {"--tokens", "nowhere.json"}, "--tokens");
   check_refused(good, kTokens, {"--dtype", "f16"}, "--dtype");
+  check_refused(good, kTokens, {"--precision", "fp16"}, "--precision: 'fp16'");
+  check_refused(good, kTokens, {"--precision", "kv=bf16", "--dtype", "f64"}, "precision 'kv=bf16' rounds results");
   check_refused(good, kTokens, {"--mode", "decode"}, "--mode");
   check_refused(good, kTokens, {"--mode", "teacher-forced"}, "--inputs");
   check_refused(good, kTokens, {"--threads", "-1"}, "--threads");
