@@ -56,6 +56,26 @@ std::vector<std::string> taps_to_dump(std::vector<std::string> taps, const model
   return is_all ? std::vector<std::string>{"all"} : taps;
 }
 
+/// The weights of `precision`, multiplied in f32: what an engine in `precision` is measured against.
+runtime::Precision weights_of(const runtime::Precision& precision) {
+  runtime::Precision weights;
+  weights.dense = precision.dense;
+  weights.experts = precision.experts;
+  weights.embed = precision.embed;
+  weights.head = precision.head;
+  return weights;
+}
+
+/// The precision of the reference's own run.
+runtime::Precision reference_precision(const VerifyOptions& options) {
+  if (options.reference_precision.empty()) return weights_of(runtime::Precision::parse(options.precision));
+  const auto precision = runtime::Precision::parse(options.reference_precision);
+  if (precision == weights_of(precision)) return precision;
+  throw Error(ErrorCode::usage, fmt::format("--reference-precision {}: expected weight forms alone (dense, experts, "
+                                            "embed, head): the reference computes in f32",
+                                            options.reference_precision));
+}
+
 /// One verification: makes the dumps one after the other in its folder, and keeps them open for the report.
 class Verification {
  public:
@@ -65,6 +85,7 @@ class Verification {
         directory_(std::move(directory)),
         checkpoint_(checkpoint),
         model_(model),
+        reference_precision_(reference_precision(options)),
         taps_(taps_to_dump(options.taps, model.info())) {
     const model::ModelInfo& info = model.info();
     if (!options.layers.empty()) parse_layers(options.layers, layers_.first, layers_.end);
@@ -136,16 +157,22 @@ class Verification {
     teacher_forced_f64_ = std::move(floors.teacher_forced);
   }
 
-  /// fp32 chained; fp64 chained; fp64 with each layer fed by the first.
+  /// fp32 chained; then the floors, chained and with each layer fed by the first: fp64 or, where the engine's
+  /// arithmetic is not f32, that arithmetic: what the reference itself loses by it.
   void run_references() {
     const std::string from_first =
         is_whole_ ? "" : fmt::format("0-{}", layers_.end - 1);  // a chained run starts at layer 0
     reference_path_ = directory_ / "reference.h5";
-    reference_ = run_reference("reference.h5", from_first, {"--dtype", "f32"});
-    reference_f64_ = run_reference("reference-f64.h5", from_first, {"--dtype", "f64"});
-    teacher_forced_f64_ =
-        run_reference("reference-f64-teacher-forced.h5", options_.layers,
-                      {"--dtype", "f64", "--mode", "teacher-forced", "--inputs", reference_path_.string()});
+    const std::string weights = reference_precision_.text();
+    reference_ = run_reference("reference.h5", from_first, {"--precision", weights});
+    const runtime::Precision& precision = model_.precision();
+    const bool is_f32 = precision == weights_of(precision);
+    const std::string name = is_f32 ? "reference-f64" : "reference-rounded";
+    std::vector<std::string> floor = {"--precision", is_f32 ? weights : precision.text()};
+    floor.insert(floor.end(), {"--dtype", is_f32 ? "f64" : "f32"});
+    reference_f64_ = run_reference(name + ".h5", from_first, floor);
+    floor.insert(floor.end(), {"--mode", "teacher-forced", "--inputs", reference_path_.string()});
+    teacher_forced_f64_ = run_reference(name + "-teacher-forced.h5", options_.layers, floor);
   }
 
   Dump run_reference(const std::string& name, const std::string& layers, const std::vector<std::string>& mode) {
@@ -194,6 +221,7 @@ class Verification {
                         {"prompts", options_.prompts},
                         {"prompt_source", prompt_source_},
                         {"precision", options_.precision},
+                        {"reference_precision", reference_->header().precision},
                         {"layers", options_.layers},
                         {"taps", options_.taps},
                         {"positions", options_.positions},
@@ -217,6 +245,7 @@ class Verification {
   fs::path directory_;
   const checkpoint::Checkpoint& checkpoint_;
   const model::Model& model_;
+  runtime::Precision reference_precision_;
   std::vector<std::string> taps_;
   oracle::LayerRange layers_;  // that are compared
   bool is_whole_ = true;       // all layers: there are logits
@@ -245,6 +274,9 @@ void refuse_files_inside(const fs::path& directory, const VerifyOptions& options
 int verify_command(const VerifyOptions& options, std::ostream& out) {
   if (options.reference.empty() && !options.reference64.empty()) {
     throw Error(ErrorCode::usage, "--reference64 goes with --reference R.h5");
+  }
+  if (!options.reference.empty() && !options.reference_precision.empty()) {
+    throw Error(ErrorCode::usage, "--reference-precision is for a reference that is run; --reference has its own");
   }
   if (!options.tokens.empty() && !options.prompts.empty()) {
     throw Error(ErrorCode::usage, "verify: --tokens or --prompts, not both");

@@ -20,12 +20,14 @@ void append(std::vector<Finding>& all, const std::vector<Finding>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-std::optional<MeasuredFloor> measure(const dump::Reader& reference, const dump::Reader* f64, const std::string& check,
-                                     const LayerRange& layers, RunMode mode) {
-  if (f64 == nullptr) return std::nullopt;
-  MeasuredFloor measured{compare_dumps(reference, *f64, check, layers), {}};
-  measured.floor = measure_floor(measured.difference, mode);
-  measured.floor.findings.push_back(floor_origin(reference, *f64, check));
+std::optional<MeasuredFloor> measure(const dump::Reader& reference, const dump::Reader* other,
+                                     const dump::Reader* candidate, const std::string& check, const LayerRange& layers,
+                                     RunMode mode) {
+  if (other == nullptr) return std::nullopt;
+  MeasuredFloor measured{compare_dumps(reference, *other, check, layers), {}};
+  const bool rounded = is_rounded(reference, *other, candidate);
+  measured.floor = measure_floor(measured.difference, mode, rounded ? kLoosestRoundedBound : kLoosestBound);
+  measured.floor.findings.push_back(floor_origin(reference, *other, candidate, check));
   return measured;
 }
 
@@ -121,8 +123,10 @@ Assessment assess(const Dumps& dumps, const LayerRange& layers, std::int64_t win
   std::optional<MeasuredFloor> layer_floor, chained_floor;
   if (dumps.reference != nullptr) {
     const dump::Reader& reference = *dumps.reference;
-    layer_floor = measure(reference, dumps.teacher_forced_f64, "floor-teacher-forced", layers, RunMode::teacher_forced);
-    chained_floor = measure(reference, dumps.reference_f64, "floor-chained", layers, RunMode::chained);
+    layer_floor = measure(reference, dumps.teacher_forced_f64, dumps.teacher_forced, "floor-teacher-forced", layers,
+                          RunMode::teacher_forced);
+    const dump::Reader* chained = dumps.chained != nullptr ? dumps.chained : dumps.decoded;
+    chained_floor = measure(reference, dumps.reference_f64, chained, "floor-chained", layers, RunMode::chained);
   }
   result.floors = {{"teacher_forced", layer_floor ? to_json(layer_floor->floor) : json()},
                    {"chained", chained_floor ? to_json(chained_floor->floor) : json()}};

@@ -120,8 +120,8 @@ std::optional<std::int64_t> loose_gap(const Floor& floor) {
 }
 
 /// Differing choices inside the reference must be ties as well, and no floor may ask for a bound that proves nothing.
-Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode) {
-  Finding finding{difference.check + "/floor", difference.check, Status::held, {}, kLoosestBound, {}, {}, ""};
+Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode, double loosest_bound) {
+  Finding finding{difference.check + "/floor", difference.check, Status::held, {}, loosest_bound, {}, {}, ""};
   std::int64_t n_faults = 0;
   for (const PromptDifference& prompt : difference.prompts) {
     for (const LayerTies& ties : judge_ties(prompt, &floor, mode))
@@ -134,16 +134,16 @@ Finding trust(const DumpDifference& difference, const Floor& floor, RunMode mode
   finding.text =
       fmt::format("widest bound {:.2e}; {} token-layer pairs with other experts or blocks left out, {} choices no ties",
                   kKappa * widest.floor, floor.tokens_left_out, n_faults);
-  if (!(kKappa * widest.floor <= kLoosestBound) || n_faults > 0 || floor.tensors.empty()) {
+  if (!(kKappa * widest.floor <= loosest_bound) || n_faults > 0 || floor.tensors.empty()) {
     finding.status = Status::mistrusted;
-    finding.text = "the reference's fp32 and fp64 runs differ by more than rounding: " + finding.text;
+    finding.text = "the reference's two runs differ by more than rounding: " + finding.text;
   } else if (const auto layer = loose_gap(floor)) {
     finding.status = Status::mistrusted;
     finding.where = {};
     finding.where.layer = layer;
     finding.where.tensor = "router_gap";
     finding.text = fmt::format(
-        "the gaps of layer {} differ by {:.2e} between the reference's fp32 and fp64 runs, more "
+        "the gaps of layer {} differ by {:.2e} between the reference's two runs, more "
         "than twice what its router's logits do: they would excuse what is no tie",
         *layer, floor.find(*layer, "router_gap")->max_abs);
   }
@@ -161,7 +161,7 @@ const TensorFloor* Floor::find(std::int64_t layer, const std::string& tensor) co
   return entry == tensors.end() ? nullptr : &entry->second;
 }
 
-Floor measure_floor(const DumpDifference& difference, RunMode mode) {
+Floor measure_floor(const DumpDifference& difference, RunMode mode, double loosest_bound) {
   Floor floor;
   for (const PromptDifference& prompt : difference.prompts) {
     for (const auto& [name, tensor] : prompt.tensors) {
@@ -178,7 +178,7 @@ Floor measure_floor(const DumpDifference& difference, RunMode mode) {
   }
   fill_in(floor);
   floor.findings = difference.findings;
-  floor.findings.push_back(trust(difference, floor, mode));
+  floor.findings.push_back(trust(difference, floor, mode, loosest_bound));
   return floor;
 }
 
@@ -194,20 +194,33 @@ std::string element_type(const dump::Reader& dump) {
   return "none";
 }
 
-Finding floor_origin(const dump::Reader& reference, const dump::Reader& f64, const std::string& check) {
+bool is_rounded(const dump::Reader& reference, const dump::Reader& other, const dump::Reader* candidate) {
+  if (candidate == nullptr || element_type(reference) != "f32" || element_type(other) != "f32") return false;
+  const std::string& precision = other.header().precision;
+  return precision != reference.header().precision && precision == candidate->header().precision &&
+         other.header().producer != candidate->header().producer;
+}
+
+Finding floor_origin(const dump::Reader& reference, const dump::Reader& other, const dump::Reader* candidate,
+                     const std::string& check) {
   Finding finding{check + "/origin", check, Status::held, {}, {}, {}, {}, "one program's fp32 and fp64"};
   const dump::Header& ours = reference.header();
-  const dump::Header& theirs = f64.header();
+  const dump::Header& theirs = other.header();
   std::string doubt;
   if (ours.producer != theirs.producer || ours.producer_version != theirs.producer_version) {
     doubt = fmt::format("made by {} {} and {} {}", ours.producer, ours.producer_version, theirs.producer,
                         theirs.producer_version);
-  } else if (element_type(reference) != "f32" || element_type(f64) != "f64") {
-    doubt = fmt::format("of {} and {} values", element_type(reference), element_type(f64));
+  } else if (is_rounded(reference, other, candidate)) {
+    finding.text = fmt::format("one program's precisions {} and {}", ours.precision, theirs.precision);
+  } else if (element_type(reference) != "f32" || element_type(other) != "f64") {
+    doubt = fmt::format("of {} and {} values", element_type(reference), element_type(other));
   }
   if (doubt.empty()) return finding;
   finding.status = Status::mistrusted;
-  finding.text = "no floor of one program's fp32 against its own fp64: the dumps are " + doubt;
+  finding.text =
+      "no floor of one program's fp32 against its own fp64, or its own in the candidate's precision: the "
+      "dumps are " +
+      doubt;
   return finding;
 }
 

@@ -1,5 +1,6 @@
-// The measured floor: how far the reference in fp32 lies from the reference in fp64. Teacher-forced it isolates each
-// layer (both got the same fp32 inputs), chained it holds what accumulates.
+// The measured floor: how far the reference in fp32 lies from the reference in fp64 or, for a candidate whose precision
+// rounds results, from the reference in that precision. Teacher-forced it isolates each layer (both got the same fp32
+// inputs), chained it holds what accumulates.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "oracle/compare/dump_difference.hpp"
+#include "oracle/verdict/rules.hpp"
 
 namespace kalibri::oracle {
 
@@ -49,13 +51,19 @@ struct MeasuredFloor {
   Floor floor;
 };
 
-/// `difference` compares the fp32 reference (as reference) with its fp64 run (as candidate).
-Floor measure_floor(const DumpDifference& difference, RunMode mode);
+/// `difference` compares the fp32 reference (as reference) with its other run (as candidate). Mistrusted when it asks
+/// for a bound of a relative error above `loosest_bound`.
+Floor measure_floor(const DumpDifference& difference, RunMode mode, double loosest_bound = kLoosestBound);
 
-/// Whether the two may make a floor: one program's own fp32 and fp64. Anything else, the candidate's dump among it,
-/// would excuse what is to be found; the finding is then mistrusted. check: of the comparison, for example
-/// "floor-chained".
-Finding floor_origin(const dump::Reader& reference, const dump::Reader& f64, const std::string& check);
+/// Whether `other` is the same program's run of the reference in the precision of `candidate` (null: there is none),
+/// and another than the reference's, by another program than the candidate's.
+bool is_rounded(const dump::Reader& reference, const dump::Reader& other, const dump::Reader* candidate);
+
+/// Whether the two may make a floor: one program's own fp32 and fp64, or is_rounded. Anything else, the candidate's
+/// dump among it, would excuse what is to be found; the finding is then mistrusted. check: of the comparison, for
+/// example "floor-chained".
+Finding floor_origin(const dump::Reader& reference, const dump::Reader& other, const dump::Reader* candidate,
+                     const std::string& check);
 
 /// "f32" or "f64" by the first floating dataset; "none" when there is none.
 std::string element_type(const dump::Reader& dump);

@@ -17,7 +17,8 @@ nlohmann::json rules_json() {
       {"text",
        fmt::format(
            "Bounds are multiples of measured floors: {} x the largest row error between the reference in fp32 and in "
-           "fp64 on the same inputs (never below 2^-23), {} x the chained KL of the two. Tokens whose experts or "
+           "fp64 on the same inputs (never below 2^-23), {} x the chained KL of the two; for an engine whose precision "
+           "rounds results, the reference in that precision takes the place of fp64. Tokens whose experts or "
            "blocks "
            "differ between the two are left out of the floors and counted. A differing choice is excused only as a "
            "tie: the k-th expert alone is exchanged and the reference's gap at the cut is at most {} x the gap's own "
