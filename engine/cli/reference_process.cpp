@@ -87,4 +87,19 @@ std::filesystem::path program_beside(const std::string& name) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
+std::filesystem::path reference_program(const std::string& named) {
+  return named.empty() ? program_beside("kalibri-reference") : std::filesystem::path(named);
+}
+
+void run_reference(const ReferenceRun& run, const std::vector<std::string>& more, const std::filesystem::path& out) {
+  std::vector<std::string> arguments = {"run", run.checkpoint, "--tokens", run.tokens.string(), "-o", out.string()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  if (run.n_threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(run.n_threads)});
+  run_program(run.program, arguments);
+  if (!std::filesystem::exists(out)) {
+    throw Error(ErrorCode::file, fmt::format("{}: ended without an error, but wrote no {}; is it kalibri-reference?",
+                                             run.program.string(), out.string()));
+  }
+}
+
 }  // namespace kalibri::cli

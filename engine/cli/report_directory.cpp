@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMarker = ".kalibri-report";  // says that the folder is ours
-
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
   throw Error(ErrorCode::file, fmt::format("{}: {}", path.string(), what));
 }
@@ -43,23 +41,27 @@ DirectoryLock::~DirectoryLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-DirectoryLock open_report_directory(const fs::path& directory) {
+DirectoryLock open_own_directory(const fs::path& directory, const std::string& marker, const std::string& command) {
   std::error_code error;
   if (fs::exists(directory) && !fs::is_directory(directory)) fail(directory, "is a file; --out names a folder");
-  if (fs::exists(directory / kMarker)) {
-    DirectoryLock lock(directory / kMarker);
-    for (const auto& entry : fs::directory_iterator(directory)) {
-      if (entry.is_regular_file() && is_ours(entry.path())) fs::remove(entry.path(), error);
+  if (!fs::exists(directory / marker)) {
+    if (fs::exists(directory) && !fs::is_empty(directory)) {
+      fail(directory, "holds files of something else; name an empty or new folder with --out");
     }
-    return lock;
+    fs::create_directories(directory, error);
+    if (error) fail(directory, "cannot be created: " + error.message());
+    write_text(directory / marker, fmt::format("made by '{}', which may replace the files in here\n", command));
   }
-  if (fs::exists(directory) && !fs::is_empty(directory)) {
-    fail(directory, "holds files of something else; name an empty or new folder with --out");
+  return DirectoryLock(directory / marker);
+}
+
+DirectoryLock open_report_directory(const fs::path& directory) {
+  DirectoryLock lock = open_own_directory(directory, ".kalibri-report", "kalibri verify");
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.is_regular_file() && is_ours(entry.path())) fs::remove(entry.path(), error);
   }
-  fs::create_directories(directory, error);
-  if (error) fail(directory, "cannot be created: " + error.message());
-  write_text(directory / kMarker, "made by 'kalibri verify', which may replace the files in here\n");
-  return DirectoryLock(directory / kMarker);
+  return lock;
 }
 
 void write_text(const fs::path& path, const std::string& text) {

@@ -1,4 +1,4 @@
-// The folder that a verification writes: its own, or a new one; nobody else's files are touched.
+// The folder that a command writes: its own, or a new one; nobody else's files are touched.
 #pragma once
 
 #include <filesystem>
@@ -21,9 +21,13 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
-/// Creates `directory`, or takes over one that an earlier verification made (its reports and dumps are removed, so that
-/// a run that ends early leaves no old verdict). Throws Error(file) when it holds anything else, is in use by
-/// another run, or cannot be written.
+/// Creates `directory`, or takes over one that holds `marker`: an earlier run of `command` ("kalibri verify") made it.
+/// Throws Error(file) when it holds anything else, is in use by another run, or cannot be written.
+[[nodiscard]] DirectoryLock open_own_directory(const std::filesystem::path& directory, const std::string& marker,
+                                               const std::string& command);
+
+/// The folder of a verification: one that an earlier one made is emptied (its reports and dumps are removed, so that
+/// a run that ends early leaves no old verdict). Throws what open_own_directory throws.
 [[nodiscard]] DirectoryLock open_report_directory(const std::filesystem::path& directory);
 
 /// Writes `text` to a temporary name beside `path` and renames it. Throws Error(file), also when `path` is there and is

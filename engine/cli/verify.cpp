@@ -4,22 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
-#include <functional>
 #include <memory>
-#include <ostream>
 
 #include "engine/base/error.hpp"
-#include "engine/cli/default_prompts.hpp"
 #include "engine/cli/dump_command.hpp"
 #include "engine/cli/dump_run.hpp"
 #include "engine/cli/floor_dumps.hpp"
 #include "engine/cli/positions.hpp"
 #include "engine/cli/reference_process.hpp"
 #include "engine/cli/report_directory.hpp"
+#include "engine/cli/run_parts.hpp"
 #include "engine/cli/seeded_prompts.hpp"
-#include "engine/cli/text_prompts.hpp"
 #include "engine/cli/thread_count.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/text/unicode.hpp"
@@ -38,11 +34,6 @@ using Dump = std::unique_ptr<const dump::Reader>;
 constexpr std::int64_t kTail = 8;    // the last 8 tokens decoded after a prefill of the others
 constexpr std::int64_t kHead = 13;   // the first 13 from an empty cache
 constexpr std::int64_t kBands = 64;  // the first 64 from an empty cache
-
-std::string checkpoint_name(const std::string& directory) { return fs::canonical(directory).filename().string(); }
-
-/// JSON whose texts are UTF-8: a path may hold any bytes.
-json well_formed(const json& value) { return json::parse(value.dump(-1, ' ', false, json::error_handler_t::replace)); }
 
 Dump open_dump(const fs::path& path) { return std::make_unique<const dump::Reader>(path); }
 
@@ -95,7 +86,7 @@ class Verification {
     }
     is_whole_ = layers_.first == 0 && layers_.end == info.n_layers;
     if (!options.reference.empty()) take_given_reference();
-    choose_prompts();
+    take_prompts();
   }
 
   json run() {
@@ -117,28 +108,16 @@ class Verification {
                                              .window = model_.info().window,
                                              .layers = layers_};
     json report;
-    step("comparison", [&] { report = oracle::make_report(description, dumps); });
+    step(options_.progress, "comparison", [&] { report = oracle::make_report(description, dumps); });
     return report;
   }
 
  private:
-  void choose_prompts() {
-    if (!options_.tokens.empty()) {
-      prompts_ = read_token_file(options_.tokens);
-      prompt_source_ = "--tokens";
-    } else if (!options_.prompts.empty()) {
-      prompts_ = read_text_prompts(options_.prompts, options_.directory, model_.info(), options_.warnings);
-      prompt_source_ = "--prompts";
-    } else if (reference_ != nullptr) {
-      for (const dump::PromptInfo& prompt : reference_->prompts())
-        prompts_.push_back({prompt.name, prompt.tokens, prompt.text_sha256});
-      prompt_source_ = "--reference";
-    } else {
-      DefaultPrompts chosen = default_prompts(options_.directory, model_.info(), options_.warnings);
-      prompts_ = std::move(chosen.prompts);
-      prompt_source_ = std::move(chosen.source);
-    }
-    check_prompts(prompts_, model_.info());
+  void take_prompts() {
+    DefaultPrompts chosen = choose_prompts(options_.tokens, options_.prompts, reference_.get(), options_.directory,
+                                           model_.info(), options_.warnings);
+    prompts_ = std::move(chosen.prompts);
+    prompt_source_ = std::move(chosen.source);
     for (const Prompt& prompt : prompts_) {
       parse_positions(options_.positions, static_cast<std::int64_t>(prompt.tokens.size()), prompt.name);
     }
@@ -146,12 +125,7 @@ class Verification {
 
   void take_given_reference() {
     reference_path_ = options_.reference;
-    reference_ = open_dump(reference_path_);
-    if (reference_->header().mode != "chained") {
-      throw Error(ErrorCode::input,
-                  fmt::format("{}: mode {}, expected chained: --reference is the reference's own fp32 run",
-                              options_.reference, reference_->header().mode));
-    }
+    reference_ = open_reference(options_.reference);
     FloorDumps floors = open_floor_dumps(options_.reference64);
     reference_f64_ = std::move(floors.chained);
     teacher_forced_f64_ = std::move(floors.teacher_forced);
@@ -176,22 +150,14 @@ class Verification {
   }
 
   Dump run_reference(const std::string& name, const std::string& layers, const std::vector<std::string>& mode) {
-    const fs::path out = directory_ / name;
-    std::vector<std::string> arguments = {"run", options_.directory, "--tokens", (directory_ / "tokens.json").string(),
-                                          "-o",  out.string()};
-    arguments.insert(arguments.end(), mode.begin(), mode.end());
-    if (!layers.empty()) arguments.insert(arguments.end(), {"--layers", layers});
-    arguments.insert(arguments.end(), {"--positions", options_.positions});
-    if (!taps_.empty()) arguments.insert(arguments.end(), {"--taps", fmt::format("{}", fmt::join(taps_, ","))});
-    if (options_.n_threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(options_.n_threads)});
-    const fs::path program =
-        options_.reference_program.empty() ? program_beside("kalibri-reference") : fs::path(options_.reference_program);
-    step(name, [&] { run_program(program, arguments); });
-    if (!fs::exists(out)) {
-      throw Error(ErrorCode::file, fmt::format("{}: ended without an error, but wrote no {}; is it kalibri-reference?",
-                                               program.string(), out.string()));
-    }
-    return open_dump(out);
+    std::vector<std::string> more = mode;
+    if (!layers.empty()) more.insert(more.end(), {"--layers", layers});
+    more.insert(more.end(), {"--positions", options_.positions});
+    if (!taps_.empty()) more.insert(more.end(), {"--taps", fmt::format("{}", fmt::join(taps_, ","))});
+    const ReferenceRun run{reference_program(options_.reference_program), options_.directory,
+                           directory_ / "tokens.json", options_.n_threads};
+    step(options_.progress, name, [&] { cli::run_reference(run, more, directory_ / name); });
+    return open_dump(directory_ / name);
   }
 
   void run_engine() {
@@ -200,7 +166,7 @@ class Verification {
       request.chunk = options_.chunk;
       request.positions = options_.positions;
       request.options_json = all_options().dump();
-      step(name, [&] { run_dump(checkpoint_, model_, pool, prompts_, request, directory_ / name); });
+      step(options_.progress, name, [&] { run_dump(checkpoint_, model_, pool, prompts_, request, directory_ / name); });
       return open_dump(directory_ / name);
     };
     teacher_forced_ = dump("engine-teacher-forced.h5", {.mode = "teacher-forced",
@@ -230,15 +196,6 @@ class Verification {
                         {"reference_program", options_.reference_program},
                         {"reference", options_.reference},
                         {"reference64", options_.reference64}});
-  }
-
-  /// Says what runs and how long it took.
-  void step(const std::string& name, const std::function<void()>& work) const {
-    if (options_.progress != nullptr) *options_.progress << name << " ..." << std::flush;
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (options_.progress != nullptr) *options_.progress << fmt::format(" {:.1f} s\n", seconds.count());
   }
 
   const VerifyOptions& options_;
