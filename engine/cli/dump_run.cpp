@@ -16,6 +16,7 @@
 #include "engine/base/error.hpp"
 #include "engine/cli/forced_choices.hpp"
 #include "engine/cli/positions.hpp"
+#include "engine/kernels/codec.hpp"
 #include "oracle/dump/reader.hpp"
 #include "oracle/dump/writer.hpp"
 
@@ -102,13 +103,21 @@ class DumpSink final : public runtime::TapSink {
 /// The other dump's residuals, as layers' inputs.
 class TeacherInputs {
  public:
-  TeacherInputs(const std::filesystem::path& path, const std::vector<Prompt>& prompts, const model::ModelInfo& info)
-      : reader_(path), width_(info.residual_size()) {
+  TeacherInputs(const std::filesystem::path& path, const std::vector<Prompt>& prompts, const model::Model& model)
+      : reader_(path),
+        width_(model.info().residual_size()),
+        rounds_(model.precision().arithmetic.residual == runtime::Arithmetic::Residual::bf16) {
     for (const Prompt& prompt : prompts) require_prompt(reader_, prompt);
   }
 
-  /// The input of `layer`: the embedding, or the residual after the layer before.
+  /// The input of `layer`: the embedding, or the residual after the layer before; a residual in bf16 is rounded.
   void load(const Prompt& prompt, std::int64_t layer, std::vector<float>& residual) const {
+    read(prompt, layer, residual);
+    if (rounds_) kernels::round_to_bf16(residual.data(), std::ssize(residual));
+  }
+
+ private:
+  void read(const Prompt& prompt, std::int64_t layer, std::vector<float>& residual) const {
     const std::string path = layer == 0 ? "embedding" : dump::layer_path(layer - 1, "residual");
     const auto n_rows = static_cast<std::int64_t>(prompt.tokens.size());
     const std::vector<double> values = reader_.read_f64(prompt.name, path, 0, n_rows);
@@ -129,9 +138,9 @@ class TeacherInputs {
     }
   }
 
- private:
   dump::Reader reader_;
   std::int64_t width_;
+  bool rounds_;
 };
 
 /// final_norm of every position, and the logits of the chosen ones.
@@ -177,7 +186,7 @@ void run_layers(dump::Writer& writer, const model::Model& model, ThreadPool& poo
                 "--layers: a chained run starts at layer 0; use --mode teacher-forced for a later one");
   }
   std::optional<TeacherInputs> inputs;
-  if (teacher_forced) inputs.emplace(request.inputs, prompts, info);
+  if (teacher_forced) inputs.emplace(request.inputs, prompts, model);
 
   DumpSink sink(writer, request);
   std::vector<Run> runs;
@@ -218,10 +227,72 @@ void run_layers(dump::Writer& writer, const model::Model& model, ThreadPool& poo
   }
 }
 
+/// One schedule of one prompt.
+struct ScheduleRun {
+  const Prompt* prompt = nullptr;
+  const ScheduleRequest* schedule = nullptr;
+  std::int64_t n_prefill = 0, n_decode = 0;
+  model::Session session;
+
+  /// Ids [first, first + n) of the prompt.
+  [[nodiscard]] std::span<const std::int32_t> ids(std::int64_t first, std::int64_t n) const {
+    return std::span(prompt->tokens).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n));
+  }
+};
+
+void write_decoded(dump::Writer& writer, const ScheduleRun& run, std::int64_t row, const std::vector<float>& logits) {
+  const std::int64_t vocab[] = {std::ssize(logits)};
+  writer.write_rows(fmt::format("decode/{}/logits", run.schedule->name), run.n_decode, vocab, row,
+                    std::span<const float>(logits));
+}
+
+/// The prefilled tokens at once, then token by token through the whole model.
+void decode_by_token(dump::Writer& writer, const model::ModelInfo& info, ScheduleRun& run) {
+  std::vector<float> logits(static_cast<std::size_t>(info.vocab_size));
+  if (run.n_prefill > 0) run.session.forward(run.ids(0, run.n_prefill), {});
+  for (std::int64_t i = 0; i < run.n_decode; ++i) {
+    run.session.forward(run.ids(run.n_prefill + i, 1), logits);
+    write_decoded(writer, run, i, logits);
+  }
+  writer.describe_schedule(run.schedule->name, run.n_prefill, run.n_prefill);
+}
+
+/// The same, layer by layer: a token finds in a layer's caches what those before it have left there.
+void decode_by_layer(dump::Writer& writer, const model::Model& model, std::vector<ScheduleRun>& runs) {
+  const model::ModelInfo& info = model.info();
+  const std::int64_t width = info.residual_size();
+  std::vector<std::vector<float>> residuals;
+  for (const ScheduleRun& run : runs) {
+    const std::int64_t n = run.n_prefill + run.n_decode;
+    run.session.embed(run.ids(0, n), residuals.emplace_back(static_cast<std::size_t>(n * width)).data());
+  }
+  for (std::int64_t layer = 0; layer < info.n_layers; ++layer) {
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      ScheduleRun& run = runs[r];
+      float* residual = residuals[r].data();
+      if (run.n_prefill > 0) run.session.run_layer(layer, run.ids(0, run.n_prefill), residual, nullptr);
+      for (std::int64_t t = run.n_prefill; t < run.n_prefill + run.n_decode; ++t) {
+        run.session.run_layer(layer, run.ids(t, 1), residual + t * width, nullptr);
+      }
+    }
+    model.leave_layer(layer);
+  }
+  std::vector<float> final_norm(static_cast<std::size_t>(info.hidden_size));
+  std::vector<float> logits(static_cast<std::size_t>(info.vocab_size));
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    writer.select_prompt(runs[r].prompt->name);
+    for (std::int64_t i = 0; i < runs[r].n_decode; ++i) {
+      const float* residual = residuals[r].data() + (runs[r].n_prefill + i) * width;
+      runs[r].session.head(residual, 1, final_norm.data(), logits.data());
+      write_decoded(writer, runs[r], i, logits);
+    }
+    writer.describe_schedule(runs[r].schedule->name, runs[r].n_prefill, runs[r].n_prefill);
+  }
+}
+
 void run_schedules(dump::Writer& writer, const model::Model& model, ThreadPool& pool,
                    const std::vector<Prompt>& prompts, const DumpRequest& request, const DumpChoices& choices) {
-  const std::int64_t vocab[] = {model.info().vocab_size};
-  std::vector<float> logits(static_cast<std::size_t>(model.info().vocab_size));
+  std::vector<ScheduleRun> runs;
   for (const Prompt& prompt : prompts) {
     const auto n_tokens = static_cast<std::int64_t>(prompt.tokens.size());
     writer.begin_prompt(prompt.name, prompt.tokens, prompt.text_sha256);
@@ -231,17 +302,15 @@ void run_schedules(dump::Writer& writer, const model::Model& model, ThreadPool& 
       const std::int64_t n_prefill = std::clamp(wanted, least, n_tokens);
       const std::int64_t n_decode = std::min(schedule.n_decode, n_tokens - n_prefill);
       if (n_decode < 1) continue;
-      model::Session session(model, pool, {n_prefill + n_decode, request.chunk});
-      session.force(choices.of(prompt));
-      if (n_prefill > 0) session.forward({prompt.tokens.data(), static_cast<std::size_t>(n_prefill)}, {});
-      for (std::int64_t i = 0; i < n_decode; ++i) {
-        session.forward({prompt.tokens.data() + n_prefill + i, 1}, logits);
-        writer.write_rows(fmt::format("decode/{}/logits", schedule.name), n_decode, vocab, i,
-                          std::span<const float>(logits));
-      }
-      writer.describe_schedule(schedule.name, n_prefill, n_prefill);
+      runs.push_back({&prompt, &schedule, n_prefill, n_decode,
+                      model::Session(model, pool, {n_prefill + n_decode, request.chunk})});
+      runs.back().session.force(choices.of(prompt));
+      if (request.by_layer) continue;
+      decode_by_token(writer, model.info(), runs.back());
+      runs.pop_back();  // its caches
     }
   }
+  decode_by_layer(writer, model, runs);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ struct DumpRequest {
   std::int64_t end_layer = 0;                   // 0 = all
   std::vector<std::string> taps = {};           // names of oracle/dump's list; {"all"} = all of them
   std::vector<ScheduleRequest> schedules = {};  // mode decode
+  bool by_layer = false;                        // mode decode: all prompts through one layer before the next
   std::string positions = "all";                // rows of the logits, as --positions has them; not in mode decode
   bool logits_only = false;                     // chained: write no layer tensors
   std::int64_t chunk = 512;
@@ -40,7 +41,8 @@ struct DumpRequest {
 };
 
 /// Writes OUT, complete or not at all. Chained and teacher-forced runs take all prompts through one layer before the
-/// next, so that memory holds one layer's expanded weights; a decode run goes token by token. Throws Error,
+/// next, so that memory holds one layer's expanded weights; a decode run goes token by token through the
+/// model, or with by_layer token by token through each layer: the same bits. Throws Error,
 /// dump::Error.
 void run_dump(const checkpoint::Checkpoint& checkpoint, const model::Model& model, ThreadPool& pool,
               const std::vector<Prompt>& prompts, const DumpRequest& request, const std::filesystem::path& out);
