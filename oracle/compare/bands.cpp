@@ -109,13 +109,32 @@ std::vector<std::pair<std::int64_t, std::int64_t>> band_edges(std::int64_t n_tok
   return bands;
 }
 
+json band_rows(std::int64_t n_tokens, std::int64_t window, const LogitsDifference& prefill,
+               const std::optional<LogitsDifference>& decode) {
+  json rows = json::array();
+  for (const auto& [first, end] : band_edges(n_tokens, window)) rows.push_back(band_row(first, end, prefill, decode));
+  return rows;
+}
+
+json residual_maxima(const dump::Reader& reference, const dump::PromptInfo& prompt) {
+  json rows = json::array();
+  for (const std::int64_t layer : prompt.layers) {
+    const std::string path = dump::layer_path(layer, "residual");
+    if (!reference.find(prompt.name, path)) continue;
+    json row = maxima({reference, prompt.name, path}, 3);
+    row["layer"] = layer;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 json bands_of_prompt(const dump::Reader& reference, const dump::PromptInfo& prompt, std::int64_t window,
                      const LogitsDifference& prefill, const std::optional<LogitsDifference>& decode) {
   const auto n_tokens = static_cast<std::int64_t>(prompt.tokens.size());
-  json result = {
-      {"prompt", prompt.name}, {"T", n_tokens}, {"bands", json::array()}, {"first_positions", json::array()}};
-  for (const auto& [first, end] : band_edges(n_tokens, window))
-    result["bands"].push_back(band_row(first, end, prefill, decode));
+  json result = {{"prompt", prompt.name},
+                 {"T", n_tokens},
+                 {"bands", band_rows(n_tokens, window, prefill, decode)},
+                 {"first_positions", json::array()}};
   for (std::int64_t position = 0; position < std::min(kFirstPositions, n_tokens); ++position) {
     const LogitsRow* whole = find_position(prefill, position);
     const LogitsRow* cached = decode ? find_position(*decode, position) : nullptr;
@@ -129,14 +148,7 @@ json bands_of_prompt(const dump::Reader& reference, const dump::PromptInfo& prom
   }
   const bool has_norm = reference.find(prompt.name, "final_norm").has_value();
   result["final_norm_max"] = has_norm ? maxima({reference, prompt.name, "final_norm"}, 4) : json();
-  result["residual_max"] = json::array();
-  for (const std::int64_t layer : prompt.layers) {
-    const std::string path = dump::layer_path(layer, "residual");
-    if (!reference.find(prompt.name, path)) continue;
-    json row = maxima({reference, prompt.name, path}, 3);
-    row["layer"] = layer;
-    result["residual_max"].push_back(std::move(row));
-  }
+  result["residual_max"] = residual_maxima(reference, prompt);
   return result;
 }
 
