@@ -10,8 +10,23 @@ namespace {
 
 using nlohmann::json;
 
-/// What would end a cell or start markup is escaped.
-std::string escaped(const std::string& text) {
+std::string rows_text(const Table& table) {
+  std::string text = "|";
+  for (const Column& column : table.columns) text += fmt::format(" {} |", markdown_escaped(column.title));
+  text += "\n|";
+  for (const Column& column : table.columns) text += column.right ? "---:|" : "---|";
+  text += "\n";
+  for (const auto& row : table.rows) {
+    text += "|";
+    for (const Cell& cell : row) text += fmt::format(" {} |", markdown_escaped(cell.text));
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string markdown_escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
     if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_' || c == '<' || c == '[') result += '\\';
@@ -20,39 +35,25 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-std::string table_text(const Table& table) {
-  std::string text = "|";
-  for (const Column& column : table.columns) text += fmt::format(" {} |", escaped(column.title));
-  text += "\n|";
-  for (const Column& column : table.columns) text += column.right ? "---:|" : "---|";
-  text += "\n";
-  for (const auto& row : table.rows) {
-    text += "|";
-    for (const Cell& cell : row) text += fmt::format(" {} |", escaped(cell.text));
-    text += "\n";
-  }
-  return text;
+std::string markdown_text(const Table& table) {
+  std::string text = fmt::format("\n## {}\n\n", markdown_escaped(table.title));
+  if (!table.note.empty()) text += markdown_escaped(table.note) + "\n\n";
+  return text + rows_text(table);
 }
-
-}  // namespace
 
 std::string markdown(const json& report) {
   const json& verdict = report.at("verdict");
-  std::string text = fmt::format("# Kalibri report\n\n{}\n\n**Verdict: {}** ({})\n", escaped(heading(report)),
-                                 status_words(verdict.at("status")), escaped(verdict.at("text")));
-  text += fmt::format("\n## Findings\n\n{}", table_text(findings_table(report)));
+  std::string text = fmt::format("# Kalibri report\n\n{}\n\n**Verdict: {}** ({})\n", markdown_escaped(heading(report)),
+                                 status_words(verdict.at("status")), markdown_escaped(verdict.at("text")));
+  text += fmt::format("\n## Findings\n\n{}", rows_text(findings_table(report)));
   for (const json& finding : sorted_findings(report)) {
     const std::string status = finding.at("status");
     if (status == "held" || status == "not_applicable") continue;
-    text +=
-        fmt::format("\n- **{}**: {}: {}", status_words(status), escaped(finding.at("id")), escaped(finding.at("text")));
+    text += fmt::format("\n- **{}**: {}: {}", status_words(status), markdown_escaped(finding.at("id")),
+                        markdown_escaped(finding.at("text")));
   }
-  for (const Table& table : tables(report, Detail::compact)) {
-    text += fmt::format("\n## {}\n\n", table.title);
-    if (!table.note.empty()) text += escaped(table.note) + "\n\n";
-    text += table_text(table);
-  }
-  text += fmt::format("\n{}\n", escaped(report.at("rules").at("text")));
+  for (const Table& table : tables(report, Detail::compact)) text += markdown_text(table);
+  text += fmt::format("\n{}\n", markdown_escaped(report.at("rules").at("text")));
   return text;
 }
 

@@ -1,6 +1,7 @@
 // A report's rows as tables of text, which every renderer prints in its own way.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -42,6 +43,17 @@ std::vector<nlohmann::json> sorted_findings(const nlohmann::json& report);
 
 /// The finding of `check` nearest to its bound (or furthest above) as one line; empty when there is none.
 std::string worst_of(const nlohmann::json& report, const std::string& check);
+
+// One table as text.
+
+/// "## TITLE", the note and the table.
+std::string markdown_text(const Table& table);
+/// What would end a cell or start markup is escaped.
+std::string markdown_escaped(const std::string& text);
+/// The title with the note, and aligned columns, at most 100 columns wide where words can give way.
+std::string terminal_text(const Table& table, bool colour);
+/// Broken at spaces at 100 columns; the first line begins at `column`, the others at `indent`.
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t column = 0);
 
 /// One line: what was verified, in which precision, by which program.
 std::string heading(const nlohmann::json& report);

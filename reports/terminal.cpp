@@ -64,8 +64,9 @@ std::vector<std::size_t> column_widths(const Table& table) {
   return widths;
 }
 
-/// Breaks at spaces; the first line begins at `column`, the others at `indent`.
-std::string wrapped(const std::string& text, std::size_t indent, std::size_t column = 0) {
+}  // namespace
+
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t column) {
   std::string result(column, ' ');
   const std::size_t start = column;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -85,7 +86,7 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t col
   return result;
 }
 
-std::string table_text(const Table& table, bool colour) {
+std::string terminal_text(const Table& table, bool colour) {
   std::string text = wrapped(table.note.empty() ? table.title : fmt::format("{}: {}", table.title, table.note), 2);
   if (colour) text.replace(0, table.title.size(), fmt::format("\x1b[1m{}\x1b[0m", table.title));
   text += "\n";
@@ -108,13 +109,11 @@ std::string table_text(const Table& table, bool colour) {
   return text;
 }
 
-}  // namespace
-
 std::string terminal(const json& report, bool colour) {
   std::string text = wrapped(heading(report), 0) + "\n";
   const std::vector<Table> all = tables(report, Detail::compact);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    text += fmt::format("\n{}", table_text(all[i], colour));
+    text += fmt::format("\n{}", terminal_text(all[i], colour));
     const bool is_last_of_check = i + 1 == all.size() || all[i + 1].check != all[i].check;
     const std::string worst = is_last_of_check ? worst_of(report, all[i].check) : "";
     if (!worst.empty()) text += wrapped(worst, 4, 2) + "\n";
