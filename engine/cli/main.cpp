@@ -24,6 +24,7 @@
 #include "engine/cli/report.hpp"
 #include "engine/cli/score_command.hpp"
 #include "engine/cli/speaking_commands.hpp"
+#include "engine/cli/tables_command.hpp"
 #include "engine/cli/tokenize_command.hpp"
 #include "engine/cli/verify.hpp"
 #include "engine/kernels/kernels.hpp"
@@ -172,6 +173,35 @@ void add_verify(CLI::App& app, Command& chosen) {
   });
 }
 
+void add_tables(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::TablesOptions>();
+  CLI::App& command =
+      add_command(app, "tables", "Measure the accuracy tables of a model card: what each precision costs",
+                  "kalibri tables CHECKPOINT --variants bf16,mixed");
+  command.add_option("DIR", options->directory, "Checkpoint directory")->required();
+  command.add_option("--variants", options->variants, "fp32, bf16, 8bit, 4bit, 4bit-g32, mixed (all)")->delimiter(',');
+  add_prompt_options(
+      command, options->tokens, options->prompts,
+      "; without either, the program's own texts, or seeded ids for a checkpoint without tokenizer.json");
+  command.add_option("-o,--out", options->out, "Folder of tables.md, tables.json and dumps (kalibri-tables-NAME)")
+      ->check(kNotEmpty);
+  command.add_option("--reference", options->reference, "The reference's fp32 dump, instead of running it");
+  command.add_option("--reference-program", options->reference_program,
+                     "kalibri-reference, if not beside this program");
+  command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  command.add_flag("--fresh", options->fresh, "Measure again what an earlier run left in the folder");
+  command.add_flag("--keep-dumps", options->keep_dumps, "Leave each variant's dumps in the folder");
+  command.add_flag("--json", options->json, "Write tables.json to standard output instead of tables");
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->colour = ::isatty(STDOUT_FILENO) != 0;
+      options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
+      options->warnings = &std::cerr;
+      return kalibri::cli::tables_command(*options, std::cout);
+    };
+  });
+}
+
 void add_compare(CLI::App& app, Command& chosen) {
   const auto options = std::make_shared<kalibri::cli::CompareOptions>();
   CLI::App& command = add_command(app, "compare", "Compare two dumps, by whichever programs",
@@ -300,6 +330,7 @@ int run(int argc, char** argv) {
   app.add_option("--mutant", mutant, "The deliberate defect to switch on");
 #endif
   add_verify(app, chosen);
+  add_tables(app, chosen);
   add_inspect(app, chosen);
   kalibri::cli::add_generate(app, chosen);
   kalibri::cli::add_chat(app, chosen);
