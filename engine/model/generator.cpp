@@ -76,23 +76,32 @@ void Generator::start_anew() {
   session_.emplace(model_, pool_, options_);
   held_.clear();
   logits_.clear();
-  kept_ = {};
+  kept_.clear();
   state_is_known_ = true;
 }
 
 /// Makes the session hold a beginning of `prompt`, as long as it can, and returns its length.
 std::int64_t Generator::reuse(std::span<const std::int32_t> prompt) {
   const auto n_common = static_cast<std::size_t>(std::ranges::mismatch(held_, prompt).in1 - held_.begin());
-  const bool goes_on = n_common == held_.size() && (n_common < prompt.size() || !logits_.empty());
+  // Of what is held as far as the prompt, the logits have to be there as well.
+  const auto serves = [&](std::size_t n, const std::vector<float>& logits) {
+    return n <= n_common && (n < prompt.size() || !logits.empty());
+  };
+  std::erase_if(kept_, [&](const KeptPrompt& kept) { return kept.n > n_common; });
   if (!state_is_known_) {
     start_anew();
-  } else if (!goes_on && kept_.state != nullptr && kept_.n <= n_common &&
-             (kept_.n < prompt.size() || !kept_.logits.empty())) {
-    session_->restore(*kept_.state);
-    held_.resize(kept_.n);
-    logits_ = kept_.logits;
-  } else if (!goes_on) {
-    start_anew();
+  } else if (!serves(held_.size(), logits_)) {
+    const KeptPrompt* longest = nullptr;
+    for (const KeptPrompt& kept : kept_) {
+      if (serves(kept.n, kept.logits) && (longest == nullptr || kept.n > longest->n)) longest = &kept;
+    }
+    if (longest == nullptr) {
+      start_anew();
+    } else {
+      session_->restore(*longest->state);
+      held_.resize(longest->n);
+      logits_ = longest->logits;
+    }
   }
   return static_cast<std::int64_t>(held_.size());
 }
@@ -103,16 +112,26 @@ bool Generator::prefill(std::span<const std::int32_t> prompt, const GenerateOpti
   const std::size_t n_all = prompt.size();
   const std::size_t n_kept = options.n_kept == 0 ? n_all : static_cast<std::size_t>(options.n_kept);
   while (true) {
-    if (prompt_state_ == PromptState::kept && held_.size() == n_kept && (kept_.state == nullptr || kept_.n != n_kept)) {
-      kept_ = {};  // one copy at a time
-      kept_ = {session_->snapshot(), n_kept, logits_};
-    }
+    if (held_.size() == n_kept || held_.size() == n_all) keep(n_kept, n_all);
     if (held_.size() == n_all) return true;
     if (is_cancelled(hooks)) return false;
     const std::size_t end = held_.size() < n_kept ? n_kept : n_all;
     const std::size_t n = std::min(static_cast<std::size_t>(options_.chunk), end - held_.size());
     feed(prompt.subspan(held_.size(), n), held_.size() + n == n_all);
     if (hooks.prompt) hooks.prompt(static_cast<std::int64_t>(held_.size()), static_cast<std::int64_t>(n_all));
+  }
+}
+
+/// Copies the state as it is, unless there is a copy of it, in place of those of other places than these two.
+void Generator::keep(std::size_t n_kept, std::size_t n_all) {
+  if (prompt_state_ == PromptState::forgotten) return;
+  std::erase_if(kept_, [&](const KeptPrompt& kept) { return kept.n != n_kept && kept.n != n_all; });
+  const auto is_here = [&](const KeptPrompt& kept) { return kept.n == held_.size(); };
+  const auto found = std::ranges::find_if(kept_, is_here);
+  if (found == kept_.end()) {
+    kept_.push_back({session_->snapshot(), held_.size(), logits_});
+  } else if (found->logits.empty()) {
+    found->logits = logits_;
   }
 }
 

@@ -20,7 +20,7 @@ struct GenerateOptions {
   std::int64_t max_tokens = 1;              // at least 1; fewer where the session has no room for as many
   std::vector<std::int32_t> stop_ids = {};  // each ends the answer
   std::int64_t n_ids = 0;                   // ids from here on are padding and never taken; 0: every id may be
-  std::int64_t n_kept = 0;                  // with PromptState::kept: of the prompt's first tokens; 0: of all
+  std::int64_t n_kept = 0;                  // with PromptState::kept: a place within the prompt; 0: its end alone
   runtime::SamplingOptions sampling = {};
 };
 
@@ -47,8 +47,8 @@ class Generator {
  public:
   enum class PromptState { forgotten, kept };
 
-  /// Model and pool outlive it. `kept`: the state after each prompt (or its first n_kept tokens) is copied, so that
-  /// a next prompt may go another way from there on. Throws as Session does.
+  /// Model and pool outlive it. `kept`: the state after each prompt, and after its first n_kept tokens, is copied, so
+  /// that a next prompt may go another way from there on. Throws as Session does.
   Generator(const Model& model, ThreadPool& pool, const SessionOptions& options, PromptState prompt_state);
 
   /// The same ids and bits as by a new generator, whatever ran before. Throws Error(input): an empty prompt, one that
@@ -63,9 +63,10 @@ class Generator {
   void start_anew();
   std::int64_t reuse(std::span<const std::int32_t> prompt);
   bool prefill(std::span<const std::int32_t> prompt, const GenerateOptions& options, const GenerateHooks& hooks);
+  void keep(std::size_t n_kept, std::size_t n_all);
   void feed(std::span<const std::int32_t> ids, bool wants_logits);
 
-  /// The state after the first n of held_; logits are empty unless a prompt ended there.
+  /// The state after the first n of held_; logits are empty unless they were computed there.
   struct KeptPrompt {
     std::shared_ptr<const Session::Snapshot> state;
     std::size_t n = 0;
@@ -80,7 +81,7 @@ class Generator {
   bool state_is_known_ = false;     // false: the session broke off in the middle of something
   std::vector<std::int32_t> held_;  // the ids whose state the session holds
   std::vector<float> logits_;       // [V] after the last of them; empty: not computed
-  KeptPrompt kept_;
+  std::vector<KeptPrompt> kept_;  // two at most
 };
 
 }  // namespace kalibri::model

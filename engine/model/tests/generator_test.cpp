@@ -167,7 +167,7 @@ TEST_CASE("the state may be kept within a prompt: what differs behind that place
     Ids prompt;
     for (std::int32_t i = 0; i < 30; ++i) prompt.push_back(7 * i % 100);
     turn(prompt, 0);
-    turn(prompt, 20);  // once more, without logits of its end
+    turn(prompt, 30);  // its end is kept too
     prompt[25] = 1;
     turn(prompt, 20);
     prompt.resize(20);
@@ -176,10 +176,39 @@ TEST_CASE("the state may be kept within a prompt: what differs behind that place
     options.n_kept = 10;
     prompt[15] = 1;
     turn(prompt, 0);
+    prompt[19] = 1;
+    turn(prompt, 10);
     prompt[9] = 1;
     turn(prompt, 0);
     options.n_kept = 21;
     CHECK_THROWS_WITH(generator.run(prompt, options), ContainsSubstring("n_kept"));
+  }
+}
+
+TEST_CASE("a prompt that goes on by a few tokens has a cold run's bits at every awkward length") {
+  for (const char* set : kSets) {
+    const auto directory = fixtures::find_golden(set);
+    if (!directory.has_value()) KALIBRI_SKIP(std::string("golden set ") + set + " is not there");
+    const LoadedModel loaded(*directory, "native");
+    ThreadPool pool(2);
+    const GenerateOptions options = {.max_tokens = 2, .sampling = {.temperature = 0}};
+    // Around the convolutions' histories, the windows (7, 33), blocks of 4, the sparse budget (12) and the chunk.
+    for (const std::size_t n :
+         std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 31, 32, 33, 34, 35}) {
+      Generator generator(loaded.model, pool, {.max_tokens = 100, .chunk = 16}, PromptState::kept);
+      Ids prompt;
+      for (std::size_t i = 0; i < n; ++i) prompt.push_back(static_cast<std::int32_t>(11 * i * i % 150));
+      CHECK(run(generator, prompt, options).is_same_as(run_cold(loaded.model, prompt, options)));
+      for (const std::size_t n_more : std::vector<std::size_t>{0, 1, 2, 4, 5}) {
+        Ids longer = prompt;
+        for (std::size_t i = 0; i < n_more; ++i) longer.push_back(static_cast<std::int32_t>(100 + 10 * n_more + i));
+        INFO(set << ": " << n << " tokens and " << n_more << " more");
+        const Answer answer = run(generator, longer, options);
+        CHECK(answer.is_same_as(run_cold(loaded.model, longer, options)));
+        CHECK(answer.generated.n_reused >= static_cast<std::int64_t>(n));  // more where the answer began like that
+        generator.run(prompt, options);  // back to the prompt's end
+      }
+    }
   }
 }
 
