@@ -57,6 +57,14 @@ inline std::int64_t grid_row_bytes(const MatrixView& w) {
 /// Bytes of the stored matrix, scales not counted.
 inline std::int64_t stored_bytes(const MatrixView& w) { return w.n_rows * row_bytes(w); }
 
+/// The same with its scales and biases.
+inline std::int64_t all_bytes(const MatrixView& w) {
+  if (w.format == Format::affine) return stored_bytes(w) + 2 * w.n_rows * grid_row_bytes(w);
+  const auto n_blocks = [](std::int64_t n) { return (n + kFp8Block - 1) / kFp8Block; };
+  const std::int64_t n_scales = w.format == Format::e4m3_block ? n_blocks(w.n_rows) * n_blocks(w.n_cols) : 0;
+  return stored_bytes(w) + n_scales * 4;
+}
+
 /// Rows [first, first + n) of a matrix, in place; not for e4m3_block, whose blocks rows share.
 inline MatrixView rows_of(const MatrixView& w, std::int64_t first, std::int64_t n) {
   MatrixView rows = w;

@@ -121,6 +121,7 @@ void DeltaNet::mix(const DeltaNetWeights& weights, DeltaNetState& state, const T
   normalise_heads(mixed, n);
   decays(weights, n);
 
+  workers_.enter(runtime::Phase::attention);
   const std::int64_t tiles_per_head = (dv + kColumnsPerTask - 1) / kColumnsPerTask;
   const std::int64_t ratio = n_heads / c.linear_num_key_heads;
   workers_.each(n_heads * tiles_per_head, [&](std::int64_t task, int) {
@@ -148,6 +149,7 @@ void DeltaNet::mix(const DeltaNetWeights& weights, DeltaNetState& state, const T
                    "delta_output_before_update", is_decode ? wrong_delta_rule : kernels().delta_rule)
     (tile);
   });
+  workers_.enter(runtime::Phase::mixer);
   workers_.round_rows(core, n, n_heads * dv);
   taps.give("delta_core", {n_heads, dv}, core);
 

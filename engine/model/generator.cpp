@@ -52,6 +52,11 @@ Generated Generator::run(std::span<const std::int32_t> prompt, const GenerateOpt
   return result;
 }
 
+void Generator::measure(runtime::PhaseClock* clock) {
+  clock_ = clock;
+  session_->measure(clock);
+}
+
 void Generator::check(std::span<const std::int32_t> prompt, const GenerateOptions& options) const {
   const auto n_prompt = static_cast<std::int64_t>(prompt.size());
   if (prompt.empty()) throw Error(ErrorCode::input, "the prompt is empty: a model needs at least one token");
@@ -74,6 +79,7 @@ void Generator::check(std::span<const std::int32_t> prompt, const GenerateOption
 
 void Generator::start_anew() {
   session_.emplace(model_, pool_, options_);
+  session_->measure(clock_);
   held_.clear();
   logits_.clear();
   kept_.clear();

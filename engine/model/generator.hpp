@@ -55,6 +55,9 @@ class Generator {
   /// leaves no room for a token, an id outside the vocabulary; Error(usage): sampling options outside their ranges.
   Generated run(std::span<const std::int32_t> prompt, const GenerateOptions& options, const GenerateHooks& hooks = {});
 
+  /// Tells `clock` where the time of the runs that follow goes; null: no more. Must outlive its use.
+  void measure(runtime::PhaseClock* clock);
+
   /// Tokens that a prompt and its answer may have together.
   [[nodiscard]] std::int64_t max_tokens() const { return options_.max_tokens; }
 
@@ -77,6 +80,7 @@ class Generator {
   ThreadPool& pool_;
   SessionOptions options_;
   PromptState prompt_state_;
+  runtime::PhaseClock* clock_ = nullptr;
   std::optional<Session> session_;
   bool state_is_known_ = false;     // false: the session broke off in the middle of something
   std::vector<std::int32_t> held_;  // the ids whose state the session holds

@@ -16,6 +16,7 @@ namespace {
 
 using kernels::kernels;
 using runtime::kNoLayer;
+using runtime::Phase;
 
 /// How many of the newest positions a query of this layer sees, its own included. Source: aleph-alpha-inference
 /// 1.0.0, kolibri1.py.
@@ -115,6 +116,7 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
   float* context = context_.floats(n * n_heads * d);
   float* branch = branch_.floats(n * c.hidden_size);
 
+  workers_.enter(Phase::mixer);
   rms_norm_rows(residual, layer.input_layernorm, n, normed);
   linear(workers_, weights_.form(index, layer.q_proj), normed, n, q);
   linear(workers_, weights_.form(index, layer.k_proj), normed, n, k);
@@ -130,6 +132,7 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
   taps.give("k", {n_kv * d}, k);
   taps.give("v", {n_kv * d}, v);
 
+  workers_.enter(Phase::attention);
   runtime::KvCache& cache = caches_[static_cast<std::size_t>(index)];
   cache.append(k, v, n, staging_);
   const float scale = KALIBRI_MUTATE(1.0F / std::sqrt(static_cast<float>(d)), "attn_scale_1", 1.0F);
@@ -158,6 +161,7 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
     workers_.round(call.out, d);
   });
   taps.give("attention_context", {n_heads * d}, context);
+  workers_.enter(Phase::mixer);
 
   linear(workers_, weights_.form(index, layer.o_proj), context, n, branch);
   taps.give("attention_out", {c.hidden_size}, branch);
@@ -182,6 +186,7 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
   expert_ids_.resize(static_cast<std::size_t>(n * k));
   std::vector<float> gaps(static_cast<std::size_t>(n));
 
+  workers_.enter(Phase::router);
   rms_norm_rows(residual, layer.post_attention_layernorm, n, x);
   taps.give("pre_mlp", {h}, x);
   std::vector<float> rounded;
@@ -210,14 +215,17 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
   taps.give("expert_ids", {k}, expert_ids_.data());
   taps.give("expert_weights", {k}, expert_weights);
 
+  workers_.enter(Phase::experts);
   routed_experts(workers_, weights_.experts(), index, x, n, h, k, expert_ids_.data(), expert_weights, routed,
                  expert_buffers_);
   taps.give("routed_out", {h}, routed);
+  workers_.enter(Phase::shared_expert);
   const runtime::ExpertWeights shared_expert = {weights_.form(index, layer.shared_expert.gate),
                                                 weights_.form(index, layer.shared_expert.up),
                                                 weights_.form(index, layer.shared_expert.down)};
   swiglu(workers_, shared_expert, x, n, shared, expert_buffers_);
   taps.give("shared_out", {h}, shared);
+  workers_.enter(Phase::other);
   const bool normed_alone = KALIBRI_MUTATE(false, "post_ffn_norm_routed_only", true);
   if (KALIBRI_MUTATE(true, "shared_expert_omitted", false) && !normed_alone) {
     workers_.rows(n, 16, [&](std::int64_t t) { kernels().add(shared + t * h, h, routed + t * h); });
@@ -245,8 +253,10 @@ void Kolibri1Sequence::head(const float* residual, std::int64_t n, float* final_
     std::copy_n(residual, n * h, final_norm);
   }
   if (logits == nullptr) return;
+  workers_.enter(Phase::head);
   const auto output = workers_.arithmetic().rounds_all() ? runtime::Output::rounded : runtime::Output::exact;
   linear(workers_, weights_.form(kNoLayer, weights_.lm_head), final_norm, n, logits, output);
+  workers_.enter(Phase::other);
 }
 
 }  // namespace kalibri::model

@@ -13,6 +13,7 @@ namespace kalibri::model {
 using checkpoint::Qwen4ExpConfig;
 using kernels::kernels;
 using runtime::kNoLayer;
+using runtime::Phase;
 
 namespace {
 
@@ -92,6 +93,7 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   expert_ids_.resize(static_cast<std::size_t>(n * k));
   std::vector<float> gaps(static_cast<std::size_t>(n));
 
+  workers_.enter(Phase::router);
   linear(workers_, weights_.form(index, layer.router), u, n, router_logits, runtime::Output::exact);
   workers_.rows(n, 8, [&](std::int64_t t) {
     const std::span<const float> logits{router_logits + t * c.num_experts, static_cast<std::size_t>(c.num_experts)};
@@ -108,9 +110,11 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   taps.give("expert_ids", {k}, expert_ids_.data());
   taps.give("expert_weights", {k}, expert_weights);
 
+  workers_.enter(Phase::experts);
   routed_experts(workers_, weights_.experts(), index, u, n, h, k, expert_ids_.data(), expert_weights, out,
                  expert_buffers_);
   taps.give("routed_out", {h}, out);
+  workers_.enter(Phase::shared_expert);
   const runtime::ExpertWeights shared_expert = {weights_.form(index, layer.shared_expert.gate),
                                                 weights_.form(index, layer.shared_expert.up),
                                                 weights_.form(index, layer.shared_expert.down)};
@@ -131,6 +135,7 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
     workers_.round(out + t * h, h);
   });
   taps.give("moe_out", {h}, out);
+  workers_.enter(Phase::mixer);
 }
 
 void Qwen4ExpSequence::run_layer(std::int64_t index, std::span<const std::int32_t> ids, float* residual,
@@ -141,6 +146,7 @@ void Qwen4ExpSequence::run_layer(std::int64_t index, std::span<const std::int32_
   const auto n = static_cast<std::int64_t>(ids.size());
   const TapWriter taps{sink, static_cast<int>(index), state.position, n};
   const auto form = [&](const kernels::MatrixView& stored) { return weights_.form(index, stored); };
+  workers_.enter(Phase::mixer);
   float* mixed = mixed_.floats(n * c.hidden_size);
   float* inject = inject_.floats(n * c.hc_count);
   float* block = block_.floats(n * c.hidden_size);
@@ -173,6 +179,7 @@ void Qwen4ExpSequence::run_layer(std::int64_t index, std::span<const std::int32_
   connection_.add(residual, block, inject, n);
   taps.give("residual", {c.residual_size()}, residual);
   state.position += n;
+  workers_.enter(Phase::other);
 }
 
 void Qwen4ExpSequence::head(const float* residual, std::int64_t n, float* final_norm, float* logits) {
@@ -180,8 +187,10 @@ void Qwen4ExpSequence::head(const float* residual, std::int64_t n, float* final_
   connection_.read_out(weights_.final_mixer, form, residual, n, final_norm, nullptr);
   if (KALIBRI_MUTATE(false, "final_mixer_mean", true)) mean_of_streams(residual, n, weights_.config, final_norm);
   if (logits == nullptr) return;
+  workers_.enter(Phase::head);
   const auto output = workers_.arithmetic().rounds_all() ? runtime::Output::rounded : runtime::Output::exact;
   linear(workers_, form(weights_.lm_head), final_norm, n, logits, output);
+  workers_.enter(Phase::other);
 }
 
 }  // namespace kalibri::model

@@ -193,6 +193,8 @@ void Session::force(const runtime::ForcedChoices* choices) {
   std::visit([&](auto& sequence) { sequence.force(choices); }, impl_->sequence);
 }
 
+void Session::measure(runtime::PhaseClock* clock) { impl_->workers.measure(clock); }
+
 class Session::Snapshot {
  public:
   std::int64_t position = 0;

@@ -11,6 +11,7 @@
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
 #include "engine/runtime/choices.hpp"
+#include "engine/runtime/phase_clock.hpp"
 #include "engine/runtime/precision.hpp"
 #include "engine/runtime/taps.hpp"
 
@@ -86,6 +87,9 @@ class Session {
 
   /// Puts another run's choices of experts and blocks in place of the model's own; null: no more. Must outlive its use.
   void force(const runtime::ForcedChoices* choices);
+
+  /// Tells `clock` where the time of the calls that follow goes; null: no more. Must outlive its use.
+  void measure(runtime::PhaseClock* clock);
 
   /// All that the tokens so far have left behind. A session that is restored goes on with the same bits as one that had
   /// stopped there; max_tokens must be the same.

@@ -163,6 +163,7 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
   close_blocks(weights, state, positions, n);
 
   // Selection.
+  workers_.enter(runtime::Phase::attention);
   float* scores = block_scores_.floats(n * n_columns);
   std::vector<std::vector<std::int32_t>> blocks(static_cast<std::size_t>(n));
   workers_.rows(n, 4, [&](std::int64_t t) {
@@ -219,6 +220,7 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
     }
   });
   taps.give("attention_context", {n_heads * d}, context);
+  workers_.enter(runtime::Phase::mixer);
   workers_.rows(n, 4, [&](std::int64_t t) {
     if (KALIBRI_MUTATE(true, "sparse_gate_dropped", false)) {
       kernels().multiply(gate_.floats(0) + t * n_heads * d, n_heads * d, context + t * n_heads * d);

@@ -85,6 +85,7 @@ class Product {
 
 void linear(Workers& workers, const MatrixView& w, const float* x, std::int64_t n_tokens, float* y, Output output) {
   const Product product(workers.arithmetic(), w, x, n_tokens);
+  workers.count_weights(w);
   const std::size_t n_scratch = product.scratch_size();
   float* packed = workers.shared_scratch(product.packed_size());
   workers.each(product.n_packs(),
@@ -102,6 +103,7 @@ void linear(Workers& workers, const MatrixView& w, const float* x, std::int64_t 
 
 void linear_here(Workers& workers, int worker, const MatrixView& w, const float* x, std::int64_t n_tokens, float* y) {
   const Product product(workers.arithmetic(), w, x, n_tokens);
+  workers.count_weights(w);
   float* packed = workers.scratch(worker, product.packed_size() + product.scratch_size());
   float* scratch = packed + product.packed_size();
   for (std::int64_t part = 0; part < product.n_packs(); ++part) product.pack(part, packed, scratch);

@@ -10,6 +10,7 @@
 #include "engine/kernels/codec.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/runtime/arithmetic.hpp"
+#include "engine/runtime/phase_clock.hpp"
 
 namespace kalibri::runtime {
 
@@ -27,6 +28,15 @@ class Workers {
   }
   /// The same for rows x [n_rows, width], on all threads.
   void round_rows(float* x, std::int64_t n_rows, std::int64_t width);
+
+  /// Whom to tell what the run is at; null: nobody.
+  void measure(PhaseClock* clock) { clock_ = clock; }
+  void enter(Phase phase) const {
+    if (clock_ != nullptr) clock_->enter(phase);
+  }
+  void count_weights(const kernels::MatrixView& w) const {
+    if (clock_ != nullptr) clock_->count_weights(kernels::all_bytes(w));
+  }
 
   /// task(i, worker) for i in [0, n).
   void each(std::int64_t n, const std::function<void(std::int64_t, int)>& task) { pool_.parallel_for(n, task); }
@@ -47,6 +57,7 @@ class Workers {
 
   ThreadPool& pool_;
   Arithmetic arithmetic_;
+  PhaseClock* clock_ = nullptr;
   std::vector<std::vector<float>> scratch_;
   std::vector<float> shared_scratch_;
 };
