@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/bench_command.hpp"
 #include "engine/cli/check_dequant_command.hpp"
 #include "engine/cli/compare.hpp"
 #include "engine/cli/convert_command.hpp"
@@ -130,6 +131,19 @@ void add_check_dequant(CLI::App& app, Command& chosen) {
     chosen = [options] {
       options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
       return kalibri::cli::check_dequant_command(*options, std::cout);
+    };
+  });
+}
+
+void add_bench(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::BenchOptions>();
+  CLI::App& command = add_command(app, "bench", "Time prompts and answers, beside what the memory allows",
+                                  "kalibri bench CHECKPOINT -p 512 -n 64");
+  kalibri::cli::add_bench_options(command, *options);
+  command.callback([&chosen, options] {
+    chosen = [options] {
+      options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
+      return kalibri::cli::bench_command(*options, std::cout);
     };
   });
 }
@@ -335,6 +349,7 @@ int run(int argc, char** argv) {
   kalibri::cli::add_generate(app, chosen);
   kalibri::cli::add_chat(app, chosen);
   add_dump(app, chosen);
+  add_bench(app, chosen);
   add_convert(app, chosen);
   add_check_dequant(app, chosen);
   add_compare(app, chosen);
