@@ -128,7 +128,7 @@ at::Tensor run_delta_net(const Rounding& r, const DeltaNet& net, const at::Tenso
   record("delta_core", 0, core);
   const at::Tensor z = r(r.linear(net.in_proj_z)(u)).view_as(core);
   const at::Tensor gate = net.gate_is_sigmoid ? at::sigmoid(z) : at::silu(z);
-  const at::Tensor y = r(r(normalised(core, net.eps)) * r.load(net.norm) * gate);  // a plain weight, not 1 + w
+  const at::Tensor y = r(r(r(normalised(core, net.eps)) * r.load(net.norm)) * gate);  // a plain weight, not 1 + w
   return r(r.linear(net.out_proj)(y.flatten(1)));
 }
 

@@ -83,10 +83,11 @@ at::Tensor load_table_rows(const std::vector<StoredMatrix>& shards, std::span<co
   return out;
 }
 
-/// Points 1 and 2: sign(g) sqrt(max(|g|, 1e-6)) with g = kappa . phi / sqrt(H). kappa, phi [T, C, H] -> [T, C, 1].
-at::Tensor shaped_gate(const at::Tensor& kappa, const at::Tensor& phi) {
-  const at::Tensor g = (kappa * phi).sum(2, /*keepdim=*/true) / std::sqrt(static_cast<double>(phi.size(2)));
-  return at::sign(g) * at::sqrt(at::clamp_min(at::abs(g), 1e-6));
+/// Points 1 and 2: sigmoid(sign(g) sqrt(max(|g|, 1e-6))) with g = kappa . phi / sqrt(H). kappa, phi [T, C, H] ->
+/// [T, C, 1].
+at::Tensor gate(const Rounding& r, const at::Tensor& kappa, const at::Tensor& phi) {
+  const at::Tensor g = r(r((kappa * phi).sum(2, /*keepdim=*/true)) / std::sqrt(static_cast<double>(phi.size(2))));
+  return r(at::sigmoid(r(at::sign(g) * at::sqrt(at::clamp_min(at::abs(g), 1e-6)))));
 }
 
 }  // namespace
@@ -126,7 +127,7 @@ at::Tensor run_ngram(const Rounding& r, const Ngram& ngram, const at::Tensor& st
   const at::Tensor kappa = norm_streams(r, r(r.linear(ngram.key_proj)(e)), ngram.norm_key, ngram.n_streams, ngram.eps);
   const at::Tensor phi = norm_streams(r, streams, ngram.norm_query, ngram.n_streams, ngram.eps);
   const at::Tensor v = r(r.linear(ngram.value_proj)(e)).unsqueeze(1);
-  const at::Tensor gated = r(r(at::sigmoid(shaped_gate(kappa, phi))) * v).flatten(1);  // G [N, C * H]
+  const at::Tensor gated = r(gate(r, kappa, phi) * v).flatten(1);  // G [N, C * H]
   const at::Tensor normed = norm_streams(r, gated, ngram.norm_conv, ngram.n_streams, ngram.eps).flatten(1);
   const at::Tensor conv1d = r.load(ngram.conv1d);
   at::Tensor y = at::empty_like(gated);

@@ -48,13 +48,17 @@ std::vector<std::string> taps_to_dump(std::vector<std::string> taps, const model
 }
 
 /// The weights of `precision`, multiplied in f32: what an engine in `precision` is measured against.
-runtime::Precision weights_of(const runtime::Precision& precision) {
-  runtime::Precision weights;
-  weights.dense = precision.dense;
-  weights.experts = precision.experts;
-  weights.embed = precision.embed;
-  weights.head = precision.head;
-  return weights;
+runtime::Precision weights_of(runtime::Precision precision) {
+  precision.arithmetic = {};
+  return precision;
+}
+
+/// Whether the reference can round as `precision` does. Activations in integers are an optimisation of the engine's,
+/// not a model's arithmetic: what they lose is measured against f32.
+bool reference_rounds(const runtime::Precision& precision) {
+  using Activations = runtime::Arithmetic::Activations;
+  const Activations activations = precision.arithmetic.activations;
+  return precision != weights_of(precision) && activations != Activations::int16 && activations != Activations::int8;
 }
 
 /// The precision of the reference's own run.
@@ -140,10 +144,10 @@ class Verification {
     const std::string weights = reference_precision_.text();
     reference_ = run_reference("reference.h5", from_first, {"--precision", weights});
     const runtime::Precision& precision = model_.precision();
-    const bool is_f32 = precision == weights_of(precision);
-    const std::string name = is_f32 ? "reference-f64" : "reference-rounded";
-    std::vector<std::string> floor = {"--precision", is_f32 ? weights : precision.text()};
-    floor.insert(floor.end(), {"--dtype", is_f32 ? "f64" : "f32"});
+    const bool rounds = reference_rounds(precision);
+    const std::string name = rounds ? "reference-rounded" : "reference-f64";
+    std::vector<std::string> floor = {"--precision", rounds ? precision.text() : weights};
+    floor.insert(floor.end(), {"--dtype", rounds ? "f32" : "f64"});
     reference_f64_ = run_reference(name + ".h5", from_first, floor);
     floor.insert(floor.end(), {"--mode", "teacher-forced", "--inputs", reference_path_.string()});
     teacher_forced_f64_ = run_reference(name + "-teacher-forced.h5", options_.layers, floor);

@@ -59,6 +59,33 @@ TEST_CASE("verify holds on each golden set of Kolibri 1, in both precisions") {
   }
 }
 
+TEST_CASE("verify measures a precision against the same weights in f32, or against those that are asked for") {
+  const auto golden = fixtures::find_golden("kolibri1-k1-fp8");
+  if (!golden.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const fixtures::TempDirectory scratch;
+  const auto out = scratch.path() / "out";
+  const auto verify = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"verify", *golden, "--out", out};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return kalibri_program(arguments);
+  };
+  for (const char* precision : {"mixed-4-8", "bf16"}) {
+    const RunResult run = verify({"--precision", precision});
+    INFO(precision << "\n" << run.out << run.err);
+    CHECK(run.exit_status == 0);
+    const bool rounds = std::string(precision) == "bf16";
+    CHECK(std::filesystem::exists(out / (rounds ? "reference-rounded.h5" : "reference-f64.h5")));
+    CHECK(report_of(out).at("options").at("reference_precision") ==
+          (rounds ? "dense=bf16,experts=bf16,embed=bf16,head=bf16" : "mixed-4-8"));
+  }
+  // The source's own weights: what quantising loses is far above any floor. So is what integers lose.
+  CHECK(verify({"--precision", "mixed-4-8", "--reference-precision", "exact"}).exit_status == 1);
+  CHECK(report_of(out).at("options").at("reference_precision") == "exact");
+  CHECK(verify({"--precision", "dense=affine:8:64,experts=affine:8:64,activations=int8"}).exit_status == 1);
+  CHECK(verify({"--reference-precision", "bf16"}).exit_status == 2);
+  CHECK(verify({"--reference-precision", "exact", "--reference", out / "reference.h5"}).exit_status == 2);
+}
+
 TEST_CASE("verify holds on what convert made of a qwen4_exp checkpoint") {
   const auto golden = fixtures::find_golden("qwen4-exp-t1-fp8");
   if (!golden.has_value()) KALIBRI_SKIP("golden set qwen4-exp-t1-fp8 is not there");
