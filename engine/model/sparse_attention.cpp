@@ -38,7 +38,10 @@ void norm_and_rotate(const runtime::Workers& workers, float* x, const std::vecto
 }  // namespace
 
 SparseAttentionState::SparseAttentionState(const Qwen4ExpConfig& c, std::int64_t max_tokens)
-    : cache(max_tokens, max_tokens, c.num_key_value_heads * c.head_dim) {}
+    : cache(max_tokens, max_tokens, c.num_key_value_heads * c.head_dim) {
+  open_block.reserve(static_cast<std::size_t>(c.indexer_compress_ratio * c.indexer_head_dim));
+  block_keys.reserve(static_cast<std::size_t>(max_tokens / c.indexer_compress_ratio * c.indexer_head_dim));
+}
 
 SparseAttention::SparseAttention(runtime::Workers& workers, const Qwen4ExpConfig& config, const RotaryTable& rotary,
                                  std::int64_t max_tokens)

@@ -83,6 +83,11 @@ class Product {
 
 }  // namespace
 
+ProductRoom product_room(const Arithmetic& arithmetic, const MatrixView& w, std::int64_t n_tokens) {
+  const Product product(arithmetic, w, nullptr, n_tokens);
+  return {product.packed_size(), product.scratch_size()};
+}
+
 void linear(Workers& workers, const MatrixView& w, const float* x, std::int64_t n_tokens, float* y, Output output) {
   const Product product(workers.arithmetic(), w, x, n_tokens);
   workers.count_weights(w);

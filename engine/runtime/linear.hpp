@@ -51,7 +51,10 @@ class Workers {
 
  private:
   static float* at_least(std::vector<float>& buffer, std::size_t n) {
-    if (buffer.size() < n) buffer.resize(n);
+    if (buffer.size() < n) {
+      buffer = {};  // first, so that memory never holds both
+      buffer = std::vector<float>(n);
+    }
     return buffer.data();
   }
 
@@ -61,6 +64,13 @@ class Workers {
   std::vector<std::vector<float>> scratch_;
   std::vector<float> shared_scratch_;
 };
+
+/// Floats that a product takes while it is computed.
+struct ProductRoom {
+  std::size_t packed = 0;   // activations: of all threads together in `linear`
+  std::size_t scratch = 0;  // of each thread
+};
+ProductRoom product_room(const Arithmetic& arithmetic, const kernels::MatrixView& w, std::int64_t n_tokens);
 
 enum class Output : std::uint8_t {
   rounded,  // where the arithmetic rounds

@@ -28,6 +28,9 @@ class WeightForms {
   /// but they are never packed.
   void classify(const void* data, checkpoint::WeightClass weights) { classes_[data] = weights; }
 
+  /// What `use` gives for `stored`.
+  [[nodiscard]] WeightForm form_of(const kernels::MatrixView& stored) const;
+
   /// `stored` itself, or its other form (made at the first call). Valid until leave_layer(layer). Several threads may
   /// call it at once.
   kernels::MatrixView use(std::int64_t layer, const kernels::MatrixView& stored);
@@ -43,7 +46,6 @@ class WeightForms {
     std::once_flag once;
     std::unique_ptr<unsigned char[]> bytes;
   };
-  [[nodiscard]] WeightForm form_of(const kernels::MatrixView& stored) const;
 
   Precision precision_;
   std::map<const void*, checkpoint::WeightClass> classes_;  // by stored data
