@@ -61,4 +61,20 @@ void round_to_dynamic_fp8(std::span<float> row) {
   }
 }
 
+void round_to_integers(std::span<float> row, std::int64_t group_size, std::int32_t max_code) {
+  const auto limit = static_cast<float>(max_code);
+  const auto n = static_cast<std::size_t>(group_size);
+  for (std::size_t begin = 0; begin < row.size(); begin += n) {
+    const std::span<float> group = row.subspan(begin, std::min(n, row.size() - begin));
+    float maximum = 0;
+    for (const float x : group) maximum = std::max(maximum, std::abs(x));
+    const float a = maximum / limit;
+    if (a == 0) {  // zeros, or so small that a is none
+      std::ranges::fill(group, 0.0F);
+      continue;
+    }
+    for (float& x : group) x = std::nearbyint(std::clamp(x / a, -limit, limit)) * a;
+  }
+}
+
 }  // namespace kalibri::reference

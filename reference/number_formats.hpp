@@ -30,4 +30,9 @@ float round_to_e4m3(float x);
 /// per_token_group_quant_fp8.
 void round_to_dynamic_fp8(std::span<float> row);
 
+/// One token's activations as integers of at most max_code in size, with a scale a = fl(max |x| / max_code) for each
+/// group of columns: x becomes fl(q * a), q the integer nearest to fl(x / a), of two as near the even one; a group of
+/// zeros stays.
+void round_to_integers(std::span<float> row, std::int64_t group_size, std::int32_t max_code);
+
 }  // namespace kalibri::reference

@@ -20,7 +20,7 @@ using Names = std::vector<std::string_view>;
 // The names of an enumeration's values, in its order.
 const Names kComputes = {"f32", "bf16", "bf16-served"};
 const Names kResiduals = {"f32", "bf16", "bf16-fused"};
-const Names kActivations = {"f32", "fp8-dynamic"};
+const Names kActivations = {"f32", "fp8-dynamic", "int16", "int8"};
 const Names kKv = {"f32", "bf16"};
 const Names kRouter = {"f32"};
 const Names kPlainForms = {"native", "f32", "bf16"};
@@ -99,7 +99,7 @@ Precision parse_keys(std::string_view text) {
     } else if (key == "head") {
       p.head = parse_form(part, value);
     } else if (key == "activations") {
-      p.quantises_activations = find_name(kActivations, part, value) == 1;
+      p.activations = static_cast<Activations>(find_name(kActivations, part, value));
     } else if (key == "kv") {
       p.rounds_kv = find_name(kKv, part, value) == 1;
     } else if (key == "router") {
@@ -135,7 +135,7 @@ std::string precision_text(const Precision& p) {
   add("experts", form_text(p.experts), "native");
   add("embed", form_text(p.embed), "native");
   add("head", form_text(p.head), "native");
-  add("activations", kActivations[p.quantises_activations ? 1 : 0], "f32");
+  add("activations", kActivations[static_cast<std::size_t>(p.activations)], "f32");
   add("kv", kKv[p.rounds_kv ? 1 : 0], "f32");
   return fmt::format("{}", fmt::join(parts, ","));
 }

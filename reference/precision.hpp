@@ -21,24 +21,31 @@ enum class Residual {
   bf16_fused,  // the next norm reads the unrounded sum, the next addition its rounded value
 };
 
+enum class Activations {
+  f32,
+  fp8_dynamic,  // rounded to e4m3 before a product with FP8 weights as stored
+  int16,        // rounded to integers before a product with affine weights
+  int8,
+};
+
 struct Precision {
   Compute compute = Compute::f32;
   Residual residual = Residual::f32;
   WeightForm dense, experts, embed, head;
-  bool quantises_activations = false;  // before a product with FP8 weights as stored
-  bool rounds_kv = false;              // keys and values, to bf16
+  Activations activations = Activations::f32;
+  bool rounds_kv = false;  // keys and values, to bf16
 
   /// Whether every operation is f32's: what may run in f64 instead.
   [[nodiscard]] bool has_f32_arithmetic() const {
-    return compute == Compute::f32 && residual == Residual::f32 && !quantises_activations && !rounds_kv;
+    return compute == Compute::f32 && residual == Residual::f32 && activations == Activations::f32 && !rounds_kv;
   }
   bool operator==(const Precision&) const = default;
 };
 
 /// A preset (exact, native, mixed-4-8, bf16, production), or KEY=VALUE,… with each key at most once: compute = f32,
 /// bf16, bf16-served; residual = f32, bf16, bf16-fused; dense, experts, embed, head = native, f32, bf16,
-/// affine:BITS:GROUP[:gpu]; activations = f32, fp8-dynamic; kv = f32, bf16; router = f32. The first of each, or of the
-/// forms native, is what a key that is not named has. Throws Error that lists what is known.
+/// affine:BITS:GROUP[:gpu]; activations = f32, fp8-dynamic, int16, int8; kv = f32, bf16; router = f32. The first of
+/// each, or of the forms native, is what a key that is not named has. Throws Error that lists what is known.
 Precision parse_precision(std::string_view text);
 
 /// The canonical text: a preset's name, or the keys that are not at their default, in the order above.

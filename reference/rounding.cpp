@@ -10,19 +10,20 @@ namespace {
 
 at::Tensor to_bf16(const at::Tensor& x) { return x.to(at::kBFloat16).to(at::kFloat); }
 
-/// Every row, in groups of its own.
-at::Tensor quantised(const at::Tensor& x) {
+at::Tensor rounded_rows(const at::Tensor& x, const Linear::RoundRow& round) {
   at::Tensor rows = x.clone(at::MemoryFormat::Contiguous);
   const auto n_cols = static_cast<std::size_t>(x.size(1));
   for (std::int64_t row = 0; row < x.size(0); ++row) {
-    round_to_dynamic_fp8({rows.data_ptr<float>() + row * x.size(1), n_cols});
+    round({rows.data_ptr<float>() + row * x.size(1), n_cols});
   }
   return rows;
 }
 
 }  // namespace
 
-at::Tensor Linear::operator()(const at::Tensor& x) const { return project(quantises_ ? quantised(x) : x, weight_); }
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  return project(round_ ? rounded_rows(x, round_) : x, weight_);
+}
 
 Rounding::Rounding(const Precision& precision, at::ScalarType dtype) : precision_(precision), dtype_(dtype) {
   if (dtype != at::kFloat && !precision.has_f32_arithmetic()) {
@@ -48,7 +49,22 @@ at::Tensor Rounding::add(const at::Tensor& residual, const at::Tensor& branch) c
 }
 
 Linear Rounding::linear(const StoredMatrix& matrix) const {
-  return {load(matrix), precision_.quantises_activations && is_multiplied_as_fp8(matrix)};
+  Linear::RoundRow round;
+  const std::int64_t group_size = affine_group_size(matrix);
+  switch (precision_.activations) {
+    case Activations::f32:
+      break;
+    case Activations::fp8_dynamic:
+      if (is_multiplied_as_fp8(matrix)) round = round_to_dynamic_fp8;
+      break;
+    case Activations::int16:
+    case Activations::int8:
+      if (group_size == 0) break;
+      const std::int32_t max_code = precision_.activations == Activations::int16 ? 32767 : 127;
+      round = [=](std::span<float> row) { round_to_integers(row, group_size, max_code); };
+      break;
+  }
+  return {load(matrix), round};
 }
 
 }  // namespace kalibri::reference

@@ -2,6 +2,9 @@
 // f32 or f64; rounding is explicit and applied to the result of an operation that was computed in full.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "reference/precision.hpp"
 #include "reference/tensor.hpp"
 
@@ -10,15 +13,16 @@ namespace kalibri::reference {
 /// A weight [n_out, n_in], decoded.
 class Linear {
  public:
-  /// `quantises`: what it is applied to is quantised first.
-  Linear(at::Tensor weight, bool quantises) : weight_(std::move(weight)), quantises_(quantises) {}
+  /// What becomes of a token's activations before they are multiplied; empty: nothing.
+  using RoundRow = std::function<void(std::span<float>)>;
+  Linear(at::Tensor weight, RoundRow round) : weight_(std::move(weight)), round_(std::move(round)) {}
 
   /// x [T, n_in] -> [T, n_out], not rounded.
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const;
 
  private:
   at::Tensor weight_;
-  bool quantises_;
+  RoundRow round_;
 };
 
 class Rounding {

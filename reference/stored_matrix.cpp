@@ -161,6 +161,13 @@ bool is_multiplied_as_fp8(const StoredMatrix& matrix) {
   return matrix.scale_inv != nullptr && matrix.form.kind == WeightForm::Kind::native;
 }
 
+std::int64_t affine_group_size(const StoredMatrix& matrix) {
+  using Kind = WeightForm::Kind;
+  if (matrix.form.kind == Kind::native) return matrix.weight->dtype == kU32 ? matrix.affine.group_size : 0;
+  const std::int64_t group_size = matrix.form.affine.group_size;
+  return matrix.form.kind == Kind::affine && matrix.n_cols % group_size == 0 ? group_size : 0;
+}
+
 StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows) {
   check(first_row >= 0 && first_row + n_rows <= matrix.n_rows && matrix.scale_inv == nullptr, "rows without scales");
   StoredMatrix rows = matrix;

@@ -53,6 +53,9 @@ StoredMatrix as_router(StoredMatrix matrix, const WeightForm& dense);
 /// Whether it is stored as FP8 with block scales and its form leaves it so.
 bool is_multiplied_as_fp8(const StoredMatrix& matrix);
 
+/// Columns that share a scale in the affine format that the matrix is multiplied in; 0 where it is none.
+std::int64_t affine_group_size(const StoredMatrix& matrix);
+
 /// Rows [first_row, first_row + n_rows) of a matrix that has no block scales.
 StoredMatrix slice_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
 

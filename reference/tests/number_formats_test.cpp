@@ -116,5 +116,32 @@ TEST_CASE("activations are quantised to FP8 in groups of 128, the last by itself
   CHECK(third[1] == 128.0F * (1.0F / 448.0F));  // 134.4, nearer to 128 than to 144
 }
 
+TEST_CASE("activations as integers: a scale a group, ties to even, the largest value whole, zeros kept") {
+  std::vector<float> row(64);
+  row[0] = -127.0F;  // group 0: a = 1
+  row[1] = 0.5F;
+  row[2] = 1.5F;
+  row[3] = 2.4F;
+  row[32] = 254.0F;  // group 1: a = 2
+  row[33] = 3.0F;    // a tie of 2 and 4: 1.5 goes to 2
+  row[34] = -1.1F;
+  round_to_integers(row, 32, 127);
+  CHECK(row[0] == -127.0F);
+  CHECK(row[1] == 0.0F);
+  CHECK(row[2] == 2.0F);
+  CHECK(row[3] == 2.0F);
+  CHECK(row[32] == 254.0F);
+  CHECK(row[33] == 4.0F);
+  CHECK(row[34] == -2.0F);
+  std::vector<float> fine{1.0F, 0.3F, 0.0F};
+  round_to_integers(fine, 32, 32767);
+  CHECK(fine[0] == 32767.0F * (1.0F / 32767.0F));
+  CHECK(fine[1] == 9830.0F * (1.0F / 32767.0F));  // of 9830.1
+  CHECK(fine[2] == 0.0F);
+  std::vector<float> zeros(32);
+  round_to_integers(zeros, 32, 127);
+  CHECK(zeros == std::vector<float>(32));
+}
+
 }  // namespace
 }  // namespace kalibri::reference::test

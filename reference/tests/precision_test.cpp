@@ -27,14 +27,16 @@ TEST_CASE("a precision has one text, and a preset's value has the preset's name"
   CHECK(canonical("head=affine:8:64,experts=affine:3:128:gpu,residual=bf16") ==
         "residual=bf16,experts=affine:3:128:gpu,head=affine:8:64");
   CHECK(canonical("activations=fp8-dynamic") == "activations=fp8-dynamic");
+  CHECK(canonical("activations=int8,dense=affine:8:64") == "dense=affine:8:64,activations=int8");
   const Precision p = parse_precision("production");
   CHECK(p.compute == Compute::bf16_served);
   CHECK(p.residual == Residual::bf16_fused);
-  CHECK(p.quantises_activations);
+  CHECK(p.activations == Activations::fp8_dynamic);
   CHECK(p.rounds_kv);
   CHECK(p.dense == WeightForm{});
   CHECK(parse_precision("exact").has_f32_arithmetic());
-  for (const char* text : {"compute=bf16", "residual=bf16", "activations=fp8-dynamic", "kv=bf16"}) {
+  for (const char* text : {"compute=bf16", "residual=bf16", "activations=fp8-dynamic", "activations=int16",
+                           "activations=int8", "kv=bf16"}) {
     CHECK_FALSE(parse_precision(text).has_f32_arithmetic());
   }
 }
