@@ -53,14 +53,6 @@ runtime::Precision weights_of(runtime::Precision precision) {
   return precision;
 }
 
-/// Whether the reference can round as `precision` does. Activations in integers are an optimisation of the engine's,
-/// not a model's arithmetic: what they lose is measured against f32.
-bool reference_rounds(const runtime::Precision& precision) {
-  using Activations = runtime::Arithmetic::Activations;
-  const Activations activations = precision.arithmetic.activations;
-  return precision != weights_of(precision) && activations != Activations::int16 && activations != Activations::int8;
-}
-
 /// The precision of the reference's own run.
 runtime::Precision reference_precision(const VerifyOptions& options) {
   if (options.reference_precision.empty()) return weights_of(runtime::Precision::parse(options.precision));
@@ -144,7 +136,7 @@ class Verification {
     const std::string weights = reference_precision_.text();
     reference_ = run_reference("reference.h5", from_first, {"--precision", weights});
     const runtime::Precision& precision = model_.precision();
-    const bool rounds = reference_rounds(precision);
+    const bool rounds = precision != weights_of(precision);
     const std::string name = rounds ? "reference-rounded" : "reference-f64";
     std::vector<std::string> floor = {"--precision", rounds ? precision.text() : weights};
     floor.insert(floor.end(), {"--dtype", rounds ? "f32" : "f64"});
