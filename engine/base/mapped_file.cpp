@@ -78,4 +78,18 @@ void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+int MappedFile::open_direct() const {
+  const int direct = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+  if (direct < 0 && errno == EINVAL) return -1;
+  if (direct < 0) fail(path_, std::string("cannot be opened again: ") + std::strerror(errno));
+  struct stat ours {
+  }, theirs{};
+  if (::fstat(descriptor_, &ours) == 0 && ::fstat(direct, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+      ours.st_ino == theirs.st_ino) {
+    return direct;
+  }
+  ::close(direct);
+  fail(path_, "has been replaced while it was in use");
+}
+
 }  // namespace kalibri

@@ -25,6 +25,9 @@ class MappedFile {
   void read(std::uint64_t offset, std::span<std::byte> out) const;
   /// Descriptor of the open file, for reads that bypass the mapping.
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// A further descriptor, the caller's, whose reads go past the page cache; -1 where the file system has no such
+  /// reads. Throws Error(file) when another file is there by now.
+  [[nodiscard]] int open_direct() const;
 
  private:
   std::filesystem::path path_;
