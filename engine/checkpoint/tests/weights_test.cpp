@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/checkpoint/checkpoint.hpp"
+#include "engine/checkpoint/tensor_places.hpp"
 #include "engine/checkpoint/tests/refusal.hpp"
 #include "fixtures/safetensors_writer.hpp"
 #include "fixtures/temp_directory.hpp"
@@ -194,6 +195,26 @@ TEST_CASE("require names what asks for the shape") {
                       {"model.safetensors: m: shape [1, 2], expected [2, 2] (config.json hidden_size)"},
                       [&] { (void)checkpoint.require("m", shape, "config.json hidden_size"); });
   CHECK(&checkpoint.require("m", std::vector<std::int64_t>{1, 2}, "") == checkpoint.find("m"));
+}
+
+TEST_CASE("a pointer into a checkpoint is found in its tensor and at its place in the file, one outside is not") {
+  const Folder folder({{"a", "U8", {3}, "abc"}, {"none", "U8", {0}, ""}, {"b", "U8", {5}, "defgh"}});
+  const Checkpoint checkpoint = folder.open();
+  const TensorPlaces places(checkpoint);
+  const TensorView& b = *checkpoint.find("b");
+  for (std::size_t i = 0; i < 5; ++i) {
+    const auto place = places.find(b.bytes.data() + i);
+    REQUIRE(place.has_value());
+    CHECK(place->tensor == "b");
+    CHECK(place->file == b.file);
+    std::byte read{};
+    place->file->read(place->offset, {&read, 1});
+    CHECK(read == b.bytes[i]);
+  }
+  CHECK(places.find(b.bytes.data() - 1)->tensor == "a");
+  CHECK_FALSE(places.find(b.bytes.data() + 5).has_value());
+  CHECK_FALSE(places.find(checkpoint.find("a")->bytes.data() - 1).has_value());
+  CHECK_FALSE(places.find(&places).has_value());
 }
 
 }  // namespace
