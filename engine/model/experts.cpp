@@ -40,57 +40,6 @@ void activate(const Workers& workers, const float* gate, const float* up, std::i
   KALIBRI_MUTATE(kernels::kernels().silu_mul, "act_gelu", gelu_mul)(g, u, n, y);
 }
 
-/// A token's place in its expert's batch, and the row of `slots` that takes the result.
-struct Assignment {
-  std::int64_t token = 0;
-  std::int64_t slot = 0;
-};
-
-/// All work of one expert.
-struct ExpertBatch {
-  std::int32_t expert = 0;
-  std::vector<Assignment> tokens;
-};
-
-/// Slot t * top_k + r belongs to token t's r-th expert by ascending id; order [n, top_k] gets, for each slot, the index
-/// into ids and weights.
-std::vector<ExpertBatch> group_by_expert(std::int64_t n, std::int64_t top_k, const std::int32_t* ids,
-                                         std::vector<std::int64_t>& order) {
-  std::map<std::int32_t, std::vector<Assignment>> by_expert;
-  order.resize(static_cast<std::size_t>(n * top_k));
-  for (std::int64_t t = 0; t < n; ++t) {
-    const auto first = order.begin() + t * top_k;
-    for (std::int64_t i = 0; i < top_k; ++i) first[i] = t * top_k + i;
-    std::sort(first, first + top_k, [&](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
-    for (std::int64_t r = 0; r < top_k; ++r) by_expert[ids[first[r]]].push_back({t, t * top_k + r});
-  }
-  std::vector<ExpertBatch> batches;
-  for (auto& [expert, tokens] : by_expert) batches.push_back({expert, std::move(tokens)});
-  return batches;
-}
-
-void run_expert(Workers& workers, int worker, const ExpertWeights& expert, const ExpertBatch& batch, const float* x,
-                std::int64_t hidden_size, float* slots) {
-  const auto n = static_cast<std::int64_t>(batch.tokens.size());
-  const std::int64_t width = expert.gate.n_rows;
-  std::vector<float> rows(static_cast<std::size_t>(n * hidden_size));
-  std::vector<float> gate(static_cast<std::size_t>(n * width));
-  std::vector<float> up(static_cast<std::size_t>(n * width));
-  const auto row_bytes = static_cast<std::size_t>(hidden_size) * sizeof(float);
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::memcpy(rows.data() + i * hidden_size, x + batch.tokens[static_cast<std::size_t>(i)].token * hidden_size,
-                row_bytes);
-  }
-  linear_here(workers, worker, expert.gate, rows.data(), n, gate.data());
-  linear_here(workers, worker, expert.up, rows.data(), n, up.data());
-  activate(workers, gate.data(), up.data(), n * width, gate.data());
-  linear_here(workers, worker, expert.down, gate.data(), n, rows.data());
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::memcpy(slots + batch.tokens[static_cast<std::size_t>(i)].slot * hidden_size, rows.data() + i * hidden_size,
-                row_bytes);
-  }
-}
-
 }  // namespace
 
 void swiglu(Workers& workers, const ExpertWeights& weights, const float* x, std::int64_t n, float* y,
@@ -105,23 +54,57 @@ void swiglu(Workers& workers, const ExpertWeights& weights, const float* x, std:
   linear(workers, weights.down, gate, n, y);
 }
 
-void routed_experts(Workers& workers, runtime::ExpertStore& store, std::int64_t layer, const float* x, std::int64_t n,
-                    std::int64_t hidden_size, std::int64_t top_k, const std::int32_t* ids, const float* weights,
-                    float* y, ExpertBuffers& buffers) {
-  std::vector<std::int64_t> order;
-  const std::vector<ExpertBatch> batches = group_by_expert(n, top_k, ids, order);
-  float* slots = buffers.slots.floats(n * top_k * hidden_size);
-  workers.each(static_cast<std::int64_t>(batches.size()), [&](std::int64_t i, int worker) {
-    const ExpertBatch& batch = batches[static_cast<std::size_t>(i)];
-    const ExpertWeights expert = store.acquire(layer, batch.expert);
-    run_expert(workers, worker, expert, batch, x, hidden_size, slots);
-    store.release(layer, batch.expert);
+RoutedExperts::RoutedExperts(runtime::ExpertStore& store, std::int64_t layer, std::int64_t n, std::int64_t top_k,
+                             const std::int32_t* ids)
+    : n_(n), top_k_(top_k), order_(static_cast<std::size_t>(n * top_k)) {
+  std::map<std::int32_t, Batch> by_expert;
+  for (std::int64_t t = 0; t < n; ++t) {  // slot t * top_k + r belongs to token t's r-th expert by ascending id
+    const auto first = order_.begin() + t * top_k;
+    for (std::int64_t i = 0; i < top_k; ++i) first[i] = t * top_k + i;
+    std::sort(first, first + top_k, [&](std::int64_t a, std::int64_t b) { return ids[a] < ids[b]; });
+    for (std::int64_t r = 0; r < top_k; ++r) by_expert[ids[first[r]]].push_back({t, t * top_k + r});
+  }
+  std::vector<std::int32_t> experts;
+  for (auto& [expert, batch] : by_expert) {
+    experts.push_back(expert);
+    batches_.push_back(std::move(batch));
+  }
+  visit_ = store.visit(layer, std::move(experts));
+}
+
+void RoutedExperts::run_expert(Workers& workers, int worker, const ExpertWeights& expert, const Batch& batch,
+                               const float* x, std::int64_t hidden_size, float* slots) {
+  const auto n = static_cast<std::int64_t>(batch.size());
+  const std::int64_t width = expert.gate.n_rows;
+  std::vector<float> rows(static_cast<std::size_t>(n * hidden_size));
+  std::vector<float> gate(static_cast<std::size_t>(n * width));
+  std::vector<float> up(static_cast<std::size_t>(n * width));
+  const auto row_bytes = static_cast<std::size_t>(hidden_size) * sizeof(float);
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::memcpy(rows.data() + i * hidden_size, x + batch[static_cast<std::size_t>(i)].token * hidden_size, row_bytes);
+  }
+  linear_here(workers, worker, expert.gate, rows.data(), n, gate.data());
+  linear_here(workers, worker, expert.up, rows.data(), n, up.data());
+  activate(workers, gate.data(), up.data(), n * width, gate.data());
+  linear_here(workers, worker, expert.down, gate.data(), n, rows.data());
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::memcpy(slots + batch[static_cast<std::size_t>(i)].slot * hidden_size, rows.data() + i * hidden_size,
+                row_bytes);
+  }
+}
+
+void RoutedExperts::run(Workers& workers, const float* x, std::int64_t hidden_size, const float* weights, float* y,
+                        ExpertBuffers& buffers) {
+  float* slots = buffers.slots.floats(n_ * top_k_ * hidden_size);
+  workers.each(static_cast<std::int64_t>(batches_.size()), [&](std::int64_t, int worker) {
+    const runtime::TakenExpert taken(*visit_);
+    run_expert(workers, worker, taken.weights(), batches_[taken.index()], x, hidden_size, slots);
   });
-  workers.rows(n, 8, [&](std::int64_t t) {
+  workers.rows(n_, 8, [&](std::int64_t t) {
     float* sum = y + t * hidden_size;
     std::fill_n(sum, hidden_size, 0.0F);
-    for (std::int64_t slot = t * top_k; slot < (t + 1) * top_k; ++slot) {
-      const float weight = weights[order[static_cast<std::size_t>(slot)]];
+    for (std::int64_t slot = t * top_k_; slot < (t + 1) * top_k_; ++slot) {
+      const float weight = weights[order_[static_cast<std::size_t>(slot)]];
       float* output = slots + slot * hidden_size;
       if (workers.arithmetic().rounds_all()) {
         kernels::kernels().scale(weight, output, hidden_size, output);

@@ -215,15 +215,15 @@ void Kolibri1Sequence::experts(const Kolibri1Layer& layer, std::int64_t index, f
   taps.give("expert_ids", {k}, expert_ids_.data());
   taps.give("expert_weights", {k}, expert_weights);
 
-  workers_.enter(Phase::experts);
-  routed_experts(workers_, weights_.experts(), index, x, n, h, k, expert_ids_.data(), expert_weights, routed,
-                 expert_buffers_);
-  taps.give("routed_out", {h}, routed);
+  RoutedExperts routed_experts(weights_.experts(), index, n, k, expert_ids_.data());
   workers_.enter(Phase::shared_expert);
   const runtime::ExpertWeights shared_expert = {weights_.form(index, layer.shared_expert.gate),
                                                 weights_.form(index, layer.shared_expert.up),
                                                 weights_.form(index, layer.shared_expert.down)};
-  swiglu(workers_, shared_expert, x, n, shared, expert_buffers_);
+  swiglu(workers_, shared_expert, x, n, shared, expert_buffers_);  // while routed ones are read
+  workers_.enter(Phase::experts);
+  routed_experts.run(workers_, x, h, expert_weights, routed, expert_buffers_);
+  taps.give("routed_out", {h}, routed);
   taps.give("shared_out", {h}, shared);
   workers_.enter(Phase::other);
   const bool normed_alone = KALIBRI_MUTATE(false, "post_ffn_norm_routed_only", true);

@@ -6,7 +6,6 @@
 #include "engine/checkpoint/family.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/model/swiglu_weights.hpp"
-#include "engine/runtime/resident_experts.hpp"
 
 namespace kalibri::model {
 
@@ -74,7 +73,8 @@ Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, 
 
 }  // namespace
 
-Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Precision& precision)
+Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Precision& precision,
+                                 const runtime::ExpertCacheOptions& cache)
     : config(Kolibri1Config::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
       forms_(std::make_unique<runtime::WeightForms>(precision)) {
   const std::int64_t h = config.hidden_size;
@@ -96,7 +96,7 @@ Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Pr
   const auto check = [&checkpoint, c = config, layout](std::int64_t layer, std::int64_t expert) {
     find_expert(checkpoint, c, layout, layer, expert, /*check_values=*/true);
   };
-  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check, forget_swiglu);
+  experts_ = make_expert_store(checkpoint, std::move(experts), *forms_, check, cache);
 }
 
 }  // namespace kalibri::model

@@ -31,7 +31,8 @@ struct Kolibri1Layer {
 class Kolibri1Weights {
  public:
   /// Throws Error(config | tensor). The checkpoint must outlive this.
-  Kolibri1Weights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision);
+  Kolibri1Weights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
+                  const runtime::ExpertCacheOptions& cache = {});
 
   checkpoint::Kolibri1Config config;
   kernels::MatrixView embed_tokens;  // [V, H]
@@ -46,6 +47,11 @@ class Kolibri1Weights {
   /// row [H] <- the embedding of token `id`.
   void decode_embedding(std::int64_t id, float* row) const { forms_->decode_row(embed_tokens, id, row); }
   [[nodiscard]] runtime::ExpertStore& experts() const { return *experts_; }
+  /// The layer will not be asked for again soon: what was made or read for it may go. Nobody may be using it.
+  void leave_layer(std::int64_t layer) const {
+    forms_->leave_layer(layer);
+    experts_->leave_layer(layer);
+  }
 
  private:
   std::unique_ptr<runtime::WeightForms> forms_;

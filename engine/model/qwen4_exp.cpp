@@ -110,18 +110,18 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   taps.give("expert_ids", {k}, expert_ids_.data());
   taps.give("expert_weights", {k}, expert_weights);
 
-  workers_.enter(Phase::experts);
-  routed_experts(workers_, weights_.experts(), index, u, n, h, k, expert_ids_.data(), expert_weights, out,
-                 expert_buffers_);
-  taps.give("routed_out", {h}, out);
+  RoutedExperts routed_experts(weights_.experts(), index, n, k, expert_ids_.data());
   workers_.enter(Phase::shared_expert);
   const runtime::ExpertWeights shared_expert = {weights_.form(index, layer.shared_expert.gate),
                                                 weights_.form(index, layer.shared_expert.up),
                                                 weights_.form(index, layer.shared_expert.down)};
-  swiglu(workers_, shared_expert, u, n, shared, expert_buffers_);
+  swiglu(workers_, shared_expert, u, n, shared, expert_buffers_);  // while routed ones are read
   linear(workers_, weights_.form(index, layer.shared_expert_gate), u, n, shared_gate);
   kernels().sigmoid(shared_gate, n, shared_gate);
   workers_.round(shared_gate, n);
+  workers_.enter(Phase::experts);
+  routed_experts.run(workers_, u, h, expert_weights, out, expert_buffers_);
+  taps.give("routed_out", {h}, out);
   if (taps.wants("shared_out")) {  // gated, as it is added; the sum itself rounds once
     std::vector<float> gated(shared, shared + n * h);
     for (std::int64_t t = 0; t < n; ++t) kernels().scale(shared_gate[t], gated.data() + t * h, h, gated.data() + t * h);

@@ -7,7 +7,6 @@
 #include "engine/checkpoint/family.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/model/swiglu_weights.hpp"
-#include "engine/runtime/resident_experts.hpp"
 
 namespace kalibri::model {
 
@@ -157,7 +156,8 @@ ExpertWeights find_expert(const Checkpoint& checkpoint, const Qwen4ExpConfig& c,
 
 }  // namespace
 
-Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Precision& precision)
+Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Precision& precision,
+                                 const runtime::ExpertCacheOptions& cache)
     : config(Qwen4ExpConfig::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
       forms_(std::make_unique<runtime::WeightForms>(precision)) {
   const Qwen4ExpConfig& c = config;
@@ -199,7 +199,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
     find_expert(checkpoint, c, layout.experts[static_cast<std::size_t>(layer)], layout.layer_prefix(layer) + "mlp.",
                 expert, /*check_values=*/true);
   };
-  experts_ = std::make_unique<runtime::ResidentExperts>(std::move(experts), *forms_, check, forget_swiglu);
+  experts_ = make_expert_store(checkpoint, std::move(experts), *forms_, check, cache);
 }
 
 }  // namespace kalibri::model

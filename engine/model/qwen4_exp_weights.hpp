@@ -72,7 +72,8 @@ struct Qwen4ExpLayer {
 class Qwen4ExpWeights {
  public:
   /// Throws Error(config | tensor). The checkpoint must outlive this.
-  Qwen4ExpWeights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision);
+  Qwen4ExpWeights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
+                  const runtime::ExpertCacheOptions& cache = {});
 
   checkpoint::Qwen4ExpConfig config;
   kernels::MatrixView embed_tokens;  // [V, H]
@@ -86,6 +87,11 @@ class Qwen4ExpWeights {
   /// row [H] <- the embedding of token `id`.
   void decode_embedding(std::int64_t id, float* row) const { forms_->decode_row(embed_tokens, id, row); }
   [[nodiscard]] runtime::ExpertStore& experts() const { return *experts_; }
+  /// The layer will not be asked for again soon: what was made or read for it may go. Nobody may be using it.
+  void leave_layer(std::int64_t layer) const {
+    forms_->leave_layer(layer);
+    experts_->leave_layer(layer);
+  }
 
  private:
   std::unique_ptr<runtime::WeightForms> forms_;

@@ -47,11 +47,12 @@ using Weights = std::variant<Kolibri1Weights, Qwen4ExpWeights>;
 using Sequence = std::variant<Kolibri1Sequence, Qwen4ExpSequence>;
 using State = std::variant<Kolibri1Sequence::State, Qwen4ExpSequence::State>;
 
-Weights load(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision) {
+Weights load(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
+             const runtime::ExpertCacheOptions& cache) {
   const std::string name = checkpoint::model_type(checkpoint);
-  if (name == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision);
+  if (name == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision, cache);
   if (name == "qwen4_exp" || name == "qwen4_exp_text")
-    return Weights(std::in_place_type<Qwen4ExpWeights>, checkpoint, precision);
+    return Weights(std::in_place_type<Qwen4ExpWeights>, checkpoint, precision, cache);
   checkpoint::refuse_model_type(checkpoint);
 }
 
@@ -74,8 +75,9 @@ struct Model::Impl {
   ModelInfo info;
 };
 
-Model::Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision)
-    : impl_(new Impl{precision, load(checkpoint, precision), {}}) {
+Model::Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
+             const runtime::ExpertCacheOptions& cache)
+    : impl_(new Impl{precision, load(checkpoint, precision, cache), {}}) {
   impl_->info = std::visit([](const auto& weights) { return describe(weights); }, impl_->weights);
 }
 
@@ -85,7 +87,15 @@ const ModelInfo& Model::info() const { return impl_->info; }
 const runtime::Precision& Model::precision() const { return impl_->precision; }
 
 void Model::leave_layer(std::int64_t layer) const {
-  std::visit([&](const auto& weights) { weights.experts().leave_layer(layer); }, impl_->weights);
+  std::visit([&](const auto& weights) { weights.leave_layer(layer); }, impl_->weights);
+}
+
+std::optional<runtime::ExpertCacheInfo> Model::expert_cache() const {
+  return std::visit([](const auto& weights) { return weights.experts().cache(); }, impl_->weights);
+}
+
+runtime::ExpertStatistics Model::expert_statistics() const {
+  return std::visit([](const auto& weights) { return weights.experts().statistics(); }, impl_->weights);
 }
 
 struct Session::Impl {

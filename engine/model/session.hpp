@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
 #include "engine/runtime/choices.hpp"
+#include "engine/runtime/expert_cache.hpp"
 #include "engine/runtime/phase_clock.hpp"
 #include "engine/runtime/precision.hpp"
 #include "engine/runtime/taps.hpp"
@@ -36,8 +38,11 @@ struct ModelInfo {
 class Model {
  public:
   /// Finds and checks every tensor; copies and expands nothing but what `precision` asks for.
-  /// The checkpoint must outlive the model. Throws Error(config | tensor).
-  Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision);
+  /// The checkpoint must outlive the model. Throws Error(config | tensor | usage).
+  /// With a cache of experts (ExpertCacheOptions) the routed ones are read from disk when they are wanted; the same
+  /// bits.
+  Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
+        const runtime::ExpertCacheOptions& cache = {});
   ~Model();
   Model(Model&&) noexcept;
 
@@ -46,6 +51,11 @@ class Model {
 
   /// For runs that go layer by layer: this layer will not be asked for again soon, its expansions and experts may go.
   void leave_layer(std::int64_t layer) const;
+
+  /// What the cache of experts came to; nothing without one.
+  [[nodiscard]] std::optional<runtime::ExpertCacheInfo> expert_cache() const;
+  /// All sessions' together.
+  [[nodiscard]] runtime::ExpertStatistics expert_statistics() const;
 
   struct Impl;
   [[nodiscard]] const Impl& impl() const { return *impl_; }

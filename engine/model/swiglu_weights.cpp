@@ -1,8 +1,39 @@
 #include "engine/model/swiglu_weights.hpp"
 
+#include <utility>
+
+#include "engine/base/error.hpp"
 #include "engine/base/mapped_file.hpp"
+#include "engine/checkpoint/tensor_places.hpp"
+#include "engine/runtime/formed_matrix.hpp"
+#include "engine/runtime/resident_experts.hpp"
+#include "engine/runtime/streamed_experts.hpp"
 
 namespace kalibri::model {
+
+namespace {
+
+/// Lets go of the memory under the matrices, which lie in a mapped file.
+void forget_swiglu(const runtime::ExpertWeights& expert) {
+  const auto forget = [](const void* data, std::int64_t n_bytes) {
+    forget_pages({static_cast<const std::byte*>(data), static_cast<std::size_t>(n_bytes)});
+  };
+  for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) {
+    forget(matrix.data, kernels::stored_bytes(matrix));
+    if (matrix.format != kernels::Format::affine) continue;
+    forget(matrix.scales, matrix.n_rows * kernels::grid_row_bytes(matrix));
+    forget(matrix.biases, matrix.n_rows * kernels::grid_row_bytes(matrix));
+  }
+}
+
+bool is_used_as_stored(const runtime::WeightForm& wanted, const runtime::ExpertWeights& expert) {
+  for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) {
+    if (form_for(wanted, matrix).kind != runtime::WeightForm::Kind::native) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, const std::string& prefix,
                                    std::int64_t hidden_size, std::int64_t width, bool check_values) {
@@ -30,16 +61,25 @@ void classify_weights(const checkpoint::Checkpoint& checkpoint, const std::vecto
   }
 }
 
-void forget_swiglu(const runtime::ExpertWeights& expert) {
-  const auto forget = [](const void* data, std::int64_t n_bytes) {
-    forget_pages({static_cast<const std::byte*>(data), static_cast<std::size_t>(n_bytes)});
-  };
-  for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) {
-    forget(matrix.data, kernels::stored_bytes(matrix));
-    if (matrix.format != kernels::Format::affine) continue;
-    forget(matrix.scales, matrix.n_rows * kernels::grid_row_bytes(matrix));
-    forget(matrix.biases, matrix.n_rows * kernels::grid_row_bytes(matrix));
+std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkpoint& checkpoint,
+                                                        std::vector<std::vector<runtime::ExpertWeights>> experts,
+                                                        const runtime::WeightForms& forms,
+                                                        std::function<void(std::int64_t, std::int64_t)> check,
+                                                        const runtime::ExpertCacheOptions& cache) {
+  if (!cache.is_wanted()) {
+    return std::make_unique<runtime::ResidentExperts>(std::move(experts), forms, std::move(check), forget_swiglu);
   }
+  for (const auto& layer : experts) {
+    for (const runtime::ExpertWeights& expert : layer) {
+      if (is_used_as_stored(forms.precision().experts, expert)) continue;
+      throw Error(ErrorCode::usage, "an expert cache holds experts as they are stored, but precision " +
+                                        forms.precision().text() +
+                                        " makes another form of them: leave one of the two out, or take "
+                                        "experts=native");
+    }
+  }
+  return std::make_unique<runtime::StreamedExperts>(experts, checkpoint::TensorPlaces(checkpoint), cache,
+                                                    std::move(check));
 }
 
 }  // namespace kalibri::model

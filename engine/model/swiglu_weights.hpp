@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,13 @@ runtime::ExpertWeights find_stacked_swiglu(const checkpoint::Checkpoint& checkpo
 void classify_weights(const checkpoint::Checkpoint& checkpoint, const std::vector<checkpoint::ExpectedTensor>& tensors,
                       runtime::WeightForms& forms);
 
-/// Lets go of the memory under the matrices, which lie in a mapped file.
-void forget_swiglu(const runtime::ExpertWeights& expert);
+/// The routed experts [n_layers][n_experts], mapped, as the cache's options want them; check(layer, expert) throws
+/// Error(tensor) for values that cannot be used. Throws Error(usage) for a cache of experts that are not used as
+/// stored.
+std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkpoint& checkpoint,
+                                                        std::vector<std::vector<runtime::ExpertWeights>> experts,
+                                                        const runtime::WeightForms& forms,
+                                                        std::function<void(std::int64_t, std::int64_t)> check,
+                                                        const runtime::ExpertCacheOptions& cache);
 
 }  // namespace kalibri::model

@@ -1,5 +1,6 @@
 #include "engine/runtime/resident_experts.hpp"
 
+#include <atomic>
 #include <utility>
 
 namespace kalibri::runtime {
@@ -11,13 +12,30 @@ std::int64_t n_bytes(const ExpertWeights& stored) {
   return kernels::stored_bytes(stored.gate) + kernels::stored_bytes(stored.up) + kernels::stored_bytes(stored.down);
 }
 
+/// All experts are there: they are handed out in their order.
+class ResidentVisit final : public ExpertVisit {
+ public:
+  ResidentVisit(ResidentExperts& store, std::int64_t layer, std::vector<std::int32_t> experts)
+      : store_(store), layer_(layer), experts_(std::move(experts)) {}
+  Taken take() override {
+    const std::size_t index = next_.fetch_add(1);
+    return {index, store_.acquire(layer_, experts_[index])};
+  }
+  void give_back(std::size_t index) override { store_.release(layer_, experts_[index]); }
+
+ private:
+  ResidentExperts& store_;
+  std::int64_t layer_;
+  std::vector<std::int32_t> experts_;
+  std::atomic<std::size_t> next_{0};
+};
+
 }  // namespace
 
-ResidentExperts::ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, WeightForms& forms,
+ResidentExperts::ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, const WeightForms& forms,
                                  std::function<void(std::int64_t layer, std::int64_t expert)> check,
                                  std::function<void(const ExpertWeights&)> forget, std::int64_t max_mapped_bytes)
     : stored_(std::move(stored)),
-      forms_(forms),
       makes_(forms.precision().experts.kind != WeightForm::Kind::native),
       expanded_(kMaxExpandedBytes, forms.precision().experts),
       mapped_(max_mapped_bytes),
@@ -55,8 +73,11 @@ void ResidentExperts::release(std::int64_t layer, std::int64_t expert) {
   }
 }
 
+std::unique_ptr<ExpertVisit> ResidentExperts::visit(std::int64_t layer, std::vector<std::int32_t> experts) {
+  return std::make_unique<ResidentVisit>(*this, layer, std::move(experts));
+}
+
 void ResidentExperts::leave_layer(std::int64_t layer) {
-  forms_.leave_layer(layer);
   expanded_.leave_layer(layer);
   {
     const std::lock_guard lock(mapped_mutex_);

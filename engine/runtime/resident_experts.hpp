@@ -26,19 +26,22 @@ class ResidentExperts final : public ExpertStore {
 
   /// stored [n_layers][n_experts]; check(layer, expert) throws Error(tensor) when the expert's codes cannot be used;
   /// forget(expert) lets go of the memory under an expert's stored matrices, which stay readable.
-  ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, WeightForms& forms,
+  ResidentExperts(std::vector<std::vector<ExpertWeights>> stored, const WeightForms& forms,
                   std::function<void(std::int64_t layer, std::int64_t expert)> check,
                   std::function<void(const ExpertWeights&)> forget, std::int64_t max_mapped_bytes = kMaxMappedBytes);
 
-  ExpertWeights acquire(std::int64_t layer, std::int64_t expert) override;
-  void release(std::int64_t layer, std::int64_t expert) override;
+  /// Weights of one expert, valid until release(layer, expert). May be called by several threads at once. Throws
+  /// Error(tensor) when they cannot be used.
+  ExpertWeights acquire(std::int64_t layer, std::int64_t expert);
+  void release(std::int64_t layer, std::int64_t expert);
+
+  std::unique_ptr<ExpertVisit> visit(std::int64_t layer, std::vector<std::int32_t> experts) override;
   void leave_layer(std::int64_t layer) override;
 
  private:
   void forget_all(const std::vector<ExpertUsage::Key>& experts) const;
 
   std::vector<std::vector<ExpertWeights>> stored_;
-  WeightForms& forms_;
   bool makes_;  // a form of its own for each expert
   ExpandedExperts expanded_;
   std::mutex mapped_mutex_;

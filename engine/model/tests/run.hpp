@@ -48,8 +48,10 @@ inline const std::vector<const char*> kPrecisions = {
     "compute=bf16-served,residual=bf16,experts=affine:3:32,activations=int8,kv=bf16"};
 
 struct LoadedModel {
-  LoadedModel(const std::filesystem::path& directory, const char* precision)
-      : checkpoint(checkpoint::Checkpoint::open(directory)), model(checkpoint, runtime::Precision::parse(precision)) {}
+  LoadedModel(const std::filesystem::path& directory, const char* precision,
+              const runtime::ExpertCacheOptions& cache = {})
+      : checkpoint(checkpoint::Checkpoint::open(directory)),
+        model(checkpoint, runtime::Precision::parse(precision), cache) {}
   checkpoint::Checkpoint checkpoint;
   model::Model model;
 };
