@@ -70,6 +70,10 @@ std::string options_json(const DumpOptions& o) {
                                  {"selection", o.selection}, {"experts", o.experts},     {"layers", o.layers},
                                  {"taps", o.taps},           {"precision", o.precision}, {"chunk", o.chunk},
                                  {"positions", o.positions}, {"threads", o.n_threads}};
+  if (!o.expert_cache.size.empty()) {
+    json["expert_cache"] = o.expert_cache.size;
+    json["expert_reads"] = o.expert_cache.reads;
+  }
   if (o.n_prefill.has_value()) json["prefill"] = *o.n_prefill;
   if (o.n_decode.has_value()) json["decode"] = *o.n_decode;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may hold any bytes
@@ -100,7 +104,8 @@ int dump_command(const DumpOptions& options, std::ostream& out, std::ostream& wa
   if (!options.tokens.empty()) prompts = read_token_file(options.tokens);
   const auto precision = runtime::Precision::parse(options.precision);
   const auto checkpoint = checkpoint::Checkpoint::open(options.directory);
-  const model::Model model(checkpoint, precision);
+  const model::Model model(checkpoint, precision, expert_cache(options.expert_cache));
+  tell_expert_cache(model, warnings);
   if (!options.prompts.empty()) {
     prompts = read_text_prompts(options.prompts, options.directory, model.info(), &warnings);
   }

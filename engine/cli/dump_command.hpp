@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/cli/expert_cache_flags.hpp"
+
 namespace kalibri::cli {
 
 struct DumpOptions {
@@ -26,6 +28,7 @@ struct DumpOptions {
   std::string precision = "native";
   std::int64_t chunk = 512;
   int n_threads = 0;  // 0 = one a core
+  ExpertCacheFlags expert_cache;
 };
 
 /// Returns the exit status; `warnings` receives what does not stop a run. Throws Error, dump::Error.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
+#include <utility>
 
 #include "engine/base/error.hpp"
 #include "engine/cli/interrupt.hpp"
@@ -79,6 +80,7 @@ ordered_json to_json(const Input& input, const Answer& answer, const Reply* repl
   }
   json["prompt_s"] = answer.prompt_s;
   json["answer_s"] = answer.answer_s;
+  if (answer.experts) json["experts"] = expert_statistics_json(*answer.experts, answer.n_threads);
   return json;
 }
 
@@ -128,11 +130,12 @@ int generate_command(const GenerateOptions& options, const Terminal& terminal, s
     if (interrupt.flag() || !shown) break;
   }
   if (options.json) {
-    out << dump({{"model_type", speaker.model().info().model_type},
-                 {"precision", speaker.model().precision().text()},
-                 {"seed", speaker.sampling().seed},
-                 {"answers", answers}})
-        << '\n';
+    ordered_json json = {{"model_type", speaker.model().info().model_type},
+                         {"precision", speaker.model().precision().text()},
+                         {"seed", speaker.sampling().seed}};
+    if (const auto cache = speaker.model().expert_cache()) json["expert_cache"] = expert_cache_json(*cache);
+    json["answers"] = std::move(answers);
+    out << dump(json) << '\n';
   }
   return interrupt.flag() ? kInterrupted : 0;
 }

@@ -18,6 +18,7 @@
 #include "engine/cli/compare.hpp"
 #include "engine/cli/convert_command.hpp"
 #include "engine/cli/dump_command.hpp"
+#include "engine/cli/expert_cache_flags.hpp"
 #include "engine/cli/inspect.hpp"
 #include "engine/cli/parse_reply_command.hpp"
 #include "engine/cli/precision_help.hpp"
@@ -92,6 +93,7 @@ void add_dump(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  kalibri::cli::add_expert_cache(command, options->expert_cache);
   command.callback([&chosen, options] {
     chosen = [options] { return kalibri::cli::dump_command(*options, std::cout, std::cerr); };
   });
@@ -171,6 +173,7 @@ void add_verify(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  kalibri::cli::add_expert_cache(command, options->expert_cache);
   command.add_option("--reference-program", options->reference_program,
                      "kalibri-reference, if not beside this program");
   command.add_option("--reference", options->reference, "The reference's fp32 dump, instead of running it");
@@ -310,9 +313,11 @@ void add_score(CLI::App& app, Command& chosen) {
       ->required();
   command.add_option("--precision", options->precision, kalibri::cli::kPrecisionHelp)->capture_default_str();
   command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  kalibri::cli::add_expert_cache(command, options->expert_cache);
   command.add_flag("--json", options->json, "Write JSON instead of a table");
-  command.callback(
-      [&chosen, options] { chosen = [options] { return kalibri::cli::score_command(*options, std::cout); }; });
+  command.callback([&chosen, options] {
+    chosen = [options] { return kalibri::cli::score_command(*options, std::cout, std::cerr); };
+  });
 }
 
 /// Runs the command; what it printed must have arrived.

@@ -118,12 +118,14 @@ bool same_calls(const Reply& a, const Reply& b) {
 
 class Scorer {
  public:
-  explicit Scorer(const ScoreOptions& options)
+  Scorer(const ScoreOptions& options, std::ostream& notes)
       : checkpoint_(checkpoint::Checkpoint::open(options.directory)),
-        model_(checkpoint_, runtime::Precision::parse(options.precision)),
+        model_(checkpoint_, runtime::Precision::parse(options.precision), expert_cache(options.expert_cache)),
         tokenizer_(load_tokenizer(options.directory, model_.info(), "", nullptr)),
         stop_ids_(text::stop_ids(options.directory, tokenizer_)),
-        pool_(thread_count(options.n_threads)) {}
+        pool_(thread_count(options.n_threads)) {
+    tell_expert_cache(model_, notes);
+  }
 
   void add(const Line& line, Tally& tally) {
     const std::vector<std::int32_t> prompt = tokenizer_.encode(line.text);
@@ -227,9 +229,9 @@ std::string row_text(const std::string& kind, const std::string& language, const
 
 }  // namespace
 
-int score_command(const ScoreOptions& options, std::ostream& out) {
+int score_command(const ScoreOptions& options, std::ostream& out, std::ostream& notes) {
   const std::vector<Line> lines = read_lines(options.prompts);
-  Scorer scorer(options);
+  Scorer scorer(options, notes);
   std::map<std::pair<std::string, std::string>, Tally> tallies;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     try {

@@ -47,12 +47,13 @@ double per_second(std::int64_t n, double seconds) { return seconds > 0 ? static_
 
 Speaker::Speaker(const SpeakerFlags& flags, std::ostream& notes)
     : checkpoint_(checkpoint::Checkpoint::open(flags.directory)),
-      model_(checkpoint_, runtime::Precision::parse(flags.precision)),
+      model_(checkpoint_, runtime::Precision::parse(flags.precision), expert_cache(flags.expert_cache)),
       tokenizer_(load_tokenizer(flags.directory, model_.info(), "", &notes)),
       pool_(thread_count(flags.n_threads)),
       chunk_(flags.chunk),
       stop_(flags.stop) {
   const text::StopStrings checked(stop_);
+  tell_expert_cache(model_, notes);
   if (flags.max_tokens < 1) throw Error(ErrorCode::usage, "--max-tokens: expected at least 1");
   options_.max_tokens = flags.max_tokens;
   if (!flags.ignore_eos) options_.stop_ids = text::stop_ids(flags.directory, tokenizer_);
@@ -71,6 +72,7 @@ Answer Speaker::answer(model::Generator& generator, const Question& question,
                        const std::function<bool(std::string_view)>& out, const std::atomic<bool>& cancelled,
                        std::ostream* progress) const {
   Answer answer;
+  const runtime::ExpertStatistics before = model_.expert_statistics();
   text::StreamDecoder decoder(tokenizer_, /*skip_special=*/true);
   text::StopStrings stop(stop_);
   const auto tell = [&](const std::string& text) {
@@ -98,6 +100,8 @@ Answer Speaker::answer(model::Generator& generator, const Question& question,
   tell(stop.flush());
   answer.answer_s = seconds_since(start) - answer.prompt_s;
   answer.n_prompt = static_cast<std::int64_t>(question.ids.size());
+  answer.n_threads = pool_.n_threads();
+  if (model_.expert_cache()) answer.experts = model_.expert_statistics() - before;
   const model::EndReason reason = answer.generated.reason;
   const bool is_cut = reason == model::EndReason::max_tokens && !stop.has_matched();
   answer.end = reason == model::EndReason::cancelled ? "cancelled" : is_cut ? "length" : "stop";
@@ -108,10 +112,11 @@ std::string stats_line(const Answer& answer) {
   const auto n_answer = static_cast<std::int64_t>(answer.generated.ids.size());
   return fmt::format(
       "prompt: {} tokens, {} of them reused, {:.1f} tok/s; first token after {:.3f} s; answer: {} tokens, {:.1f} "
-      "tok/s; "
+      "tok/s{}; "
       "end: {}\n",
       answer.n_prompt, answer.generated.n_reused, per_second(answer.generated.n_prefilled, answer.prompt_s),
-      answer.prompt_s, n_answer, per_second(n_answer - 1, answer.answer_s), answer.end);
+      answer.prompt_s, n_answer, per_second(n_answer - 1, answer.answer_s),
+      answer.experts ? expert_statistics_text(*answer.experts, answer.n_threads) : "", answer.end);
 }
 
 }  // namespace kalibri::cli

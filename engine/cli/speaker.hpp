@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/checkpoint.hpp"
+#include "engine/cli/expert_cache_flags.hpp"
 #include "engine/cli/sampling_flags.hpp"
 #include "engine/model/generator.hpp"
 #include "engine/text/tokenizer.hpp"
@@ -22,6 +24,7 @@ struct SpeakerFlags {
   std::string precision = "native";
   std::int64_t chunk = 512;
   int n_threads = 0;  // 0 = one a core
+  ExpertCacheFlags expert_cache;
   std::int64_t max_tokens = 512;
   SamplingFlags sampling;
   std::vector<std::string> stop;
@@ -42,11 +45,13 @@ struct Answer {
   double prompt_s = 0;   // until the first token was there
   double answer_s = 0;   // from then until the last one
   std::int64_t n_prompt = 0;
+  std::optional<runtime::ExpertStatistics> experts;  // with a cache of them
+  int n_threads = 1;
 };
 
 class Speaker {
  public:
-  /// Notes of the tokenizer and a seed that was chosen by chance go to `notes`. Throws Error.
+  /// Notes of the tokenizer and of the expert cache and a seed that was chosen by chance go to `notes`. Throws Error.
   Speaker(const SpeakerFlags& flags, std::ostream& notes);
 
   [[nodiscard]] const model::Model& model() const { return model_; }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "engine/cli/chat_command.hpp"
+#include "engine/cli/expert_cache_flags.hpp"
 #include "engine/cli/generate_command.hpp"
 #include "engine/cli/precision_help.hpp"
 
@@ -53,6 +54,7 @@ void add_speaker(CLI::App& command, SpeakerFlags& flags) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", flags.n_threads, "0 = one a core (never changes a bit)");
+  add_expert_cache(command, flags.expert_cache);
   add_sampling(command, flags.sampling);
 }
 

@@ -189,6 +189,8 @@ class Verification {
                         {"positions", options_.positions},
                         {"chunk", options_.chunk},
                         {"threads", options_.n_threads},
+                        {"expert_cache", options_.expert_cache.size},
+                        {"expert_reads", options_.expert_cache.reads},
                         {"reference_program", options_.reference_program},
                         {"reference", options_.reference},
                         {"reference64", options_.reference64}});
@@ -236,7 +238,8 @@ int verify_command(const VerifyOptions& options, std::ostream& out) {
   }
   const auto precision = runtime::Precision::parse(options.precision);
   const auto checkpoint = checkpoint::Checkpoint::open(options.directory);
-  const model::Model model(checkpoint, precision);
+  const model::Model model(checkpoint, precision, expert_cache(options.expert_cache));
+  if (options.warnings != nullptr) tell_expert_cache(model, *options.warnings);
   const fs::path directory = options.out.empty()
                                  ? fs::path(fmt::format("kalibri-report-{}", checkpoint_name(options.directory)))
                                  : fs::path(options.out);

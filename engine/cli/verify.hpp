@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/cli/expert_cache_flags.hpp"
+
 namespace kalibri::cli {
 
 struct VerifyOptions {
@@ -19,7 +21,8 @@ struct VerifyOptions {
   std::vector<std::string> taps;  // finer tensors to compare as well, or "all"
   std::string positions = "all";  // rows of the logits to compare
   std::int64_t chunk = 512;
-  int n_threads = 0;                     // 0 = one a core
+  int n_threads = 0;  // 0 = one a core
+  ExpertCacheFlags expert_cache;
   std::string reference_program;         // empty: kalibri-reference beside this program
   std::string reference;                 // R.h5 (fp32, chained) instead of running the program
   std::vector<std::string> reference64;  // with it: fp64 dumps, chained and teacher-forced on R.h5, in any order

@@ -1,0 +1,49 @@
+// What --expert-cache and --expert-reads mean, for every command that has them.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/model/session.hpp"
+
+namespace kalibri::cli {
+
+struct ExpertCacheFlags {
+  std::string size;            // "64": experts kept a layer; "12G": memory; empty: no cache, all experts are mapped
+  std::string reads = "auto";  // HOW, or HOW:BY
+};
+
+/// Adds both flags to a command of the command line.
+template <typename App>
+void add_expert_cache(App& command, ExpertCacheFlags& flags) {
+  auto* cache = command.add_option("--expert-cache", flags.size,
+                                   "Read routed experts from disk when they are wanted and keep so many in each layer "
+                                   "(64), or what fits into so much memory (512M, 12G; never changes a bit)");
+  command
+      .add_option(
+          "--expert-reads", flags.reads,
+          "How: auto (measured), buffered or direct (past the page cache); :uring, :threads or :blocking behind "
+          "it says by whom")
+      ->needs(cache)
+      ->capture_default_str();
+}
+
+/// Throws Error(usage) that says what is expected.
+runtime::ExpertCacheOptions expert_cache(const ExpertCacheFlags& flags);
+
+/// "512M" -> 536870912; K, M, G are powers of 1,024. Nothing for other texts and for 0.
+std::optional<std::int64_t> parse_byte_size(std::string_view text);
+
+/// With a cache: a line that says how large it is and how it reads, and a warning where it is too small to be one.
+void tell_expert_cache(const model::Model& model, std::ostream& notes);
+
+/// For people and for programs: what happened while n_threads computed. The text begins with "; ".
+std::string expert_statistics_text(const runtime::ExpertStatistics& statistics, int n_threads);
+nlohmann::ordered_json expert_statistics_json(const runtime::ExpertStatistics& statistics, int n_threads);
+nlohmann::ordered_json expert_cache_json(const runtime::ExpertCacheInfo& cache);
+
+}  // namespace kalibri::cli
