@@ -25,8 +25,8 @@ std::int64_t find_masked(std::span<const std::byte> bytes, Word mask) {
   };
   for (std::size_t begin = 0; begin < n; begin += kStride) {
     const std::size_t end = std::min(n, begin + kStride);
-    unsigned any = 0;
-    for (std::size_t i = begin; i < end; ++i) any |= static_cast<unsigned>(is_bad(i));
+    Word any = 0;  // as wide as an element, so that a vector holds many
+    for (std::size_t i = begin; i < end; ++i) any = static_cast<Word>(any | static_cast<Word>(is_bad(i)));
     if (any == 0) continue;
     std::size_t first = begin;
     while (!is_bad(first)) ++first;
