@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/byte_size.hpp"
 
 namespace kalibri::cli {
 
@@ -42,24 +43,13 @@ double in_gb(std::int64_t n_bytes) { return static_cast<double>(n_bytes) / 1e9; 
 
 }  // namespace
 
-std::optional<std::int64_t> parse_byte_size(std::string_view text) {
-  constexpr std::string_view kUnits = "KMG";
-  if (text.empty()) return {};
-  const std::size_t unit = kUnits.find(text.back());
-  if (unit == kUnits.npos) return {};
-  const auto n = parse_positive(text.substr(0, text.size() - 1));
-  const int shift = 10 * (static_cast<int>(unit) + 1);
-  if (!n || *n > INT64_MAX >> shift) return {};
-  return *n << shift;
-}
-
 runtime::ExpertCacheOptions expert_cache(const ExpertCacheFlags& flags) {
   runtime::ExpertCacheOptions options;
   if (flags.size.empty()) return options;
-  if (const auto n_bytes = parse_byte_size(flags.size)) {
-    options.n_bytes = *n_bytes;
-  } else if (const auto n_slots = parse_positive(flags.size)) {
+  if (const auto n_slots = parse_positive(flags.size)) {
     options.n_slots = *n_slots;
+  } else if (const auto n_bytes = parse_bytes(flags.size)) {
+    options.n_bytes = *n_bytes;
   } else {
     throw Error(ErrorCode::usage, fmt::format("--expert-cache: '{}', expected experts a layer, for example 64, or "
                                               "memory, for example 512M or 12G",

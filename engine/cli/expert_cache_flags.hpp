@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "engine/model/session.hpp"
 
@@ -34,9 +32,6 @@ void add_expert_cache(App& command, ExpertCacheFlags& flags) {
 
 /// Throws Error(usage) that says what is expected.
 runtime::ExpertCacheOptions expert_cache(const ExpertCacheFlags& flags);
-
-/// "512M" -> 536870912; K, M, G are powers of 1,024. Nothing for other texts and for 0.
-std::optional<std::int64_t> parse_byte_size(std::string_view text);
 
 /// With a cache: a line that says how large it is and how it reads, and a warning where it is too small to be one.
 void tell_expert_cache(const model::Model& model, std::ostream& notes);

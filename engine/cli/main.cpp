@@ -21,6 +21,7 @@
 #include "engine/cli/expert_cache_flags.hpp"
 #include "engine/cli/inspect.hpp"
 #include "engine/cli/parse_reply_command.hpp"
+#include "engine/cli/plan_command.hpp"
 #include "engine/cli/precision_help.hpp"
 #include "engine/cli/render_chat_command.hpp"
 #include "engine/cli/report.hpp"
@@ -122,6 +123,15 @@ void add_convert(CLI::App& app, Command& chosen) {
       return kalibri::cli::convert_command(*options, std::cout, std::cerr);
     };
   });
+}
+
+void add_plan(CLI::App& app, Command& chosen) {
+  const auto options = std::make_shared<kalibri::cli::PlanOptions>();
+  CLI::App& command = add_command(app, "plan", "Show what fits into a memory, how fast it will be, and what more buys",
+                                  "kalibri plan CHECKPOINT --ram 24G --context 16384 --measure");
+  kalibri::cli::add_plan_options(command, *options);
+  command.callback(
+      [&chosen, options] { chosen = [options] { return kalibri::cli::plan_command(*options, std::cout); }; });
 }
 
 void add_check_dequant(CLI::App& app, Command& chosen) {
@@ -355,6 +365,7 @@ int run(int argc, char** argv) {
   kalibri::cli::add_chat(app, chosen);
   add_dump(app, chosen);
   add_bench(app, chosen);
+  add_plan(app, chosen);
   add_convert(app, chosen);
   add_check_dequant(app, chosen);
   add_compare(app, chosen);

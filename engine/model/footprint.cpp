@@ -6,8 +6,10 @@
 
 #include "engine/base/error.hpp"
 #include "engine/checkpoint/family.hpp"
+#include "engine/checkpoint/tensor_places.hpp"
 #include "engine/model/session_footprint.hpp"
 #include "engine/model/swiglu_weights.hpp"
+#include "engine/runtime/expert_source.hpp"
 #include "engine/runtime/formed_matrix.hpp"
 #include "engine/runtime/linear.hpp"
 #include "engine/runtime/weight_forms.hpp"
@@ -26,10 +28,10 @@ using runtime::ExpertWeights;
 using runtime::ProductRoom;
 using runtime::WeightForm;
 
-// What a checkpoint and a model remember of each tensor and each expert, in bytes (measured; the test says so when they
+// What a checkpoint and a model with an expert cache remember of each, in bytes (measured; the test says so when they
 // change).
-constexpr std::int64_t kTensorIndex = 288;
-constexpr std::int64_t kExpertIndex = 440;
+constexpr std::int64_t kTensorIndex = 328;
+constexpr std::int64_t kExpertIndex = 560;
 
 std::int64_t n_blocks(std::int64_t n) { return (n + kernels::kFp8Block - 1) / kernels::kFp8Block; }
 
@@ -96,7 +98,12 @@ std::vector<ExpertWeights> find_experts(const Checkpoint& checkpoint, const std:
 class WeightSums {
  public:
   WeightSums(const Checkpoint& checkpoint, const FootprintOptions& options, std::int64_t chunk, Footprint& sums)
-      : checkpoint_(checkpoint), options_(options), chunk_(chunk), forms_(options.precision), sums_(sums) {}
+      : checkpoint_(checkpoint),
+        places_(checkpoint),
+        options_(options),
+        chunk_(chunk),
+        forms_(options.precision),
+        sums_(sums) {}
 
   void add(const std::vector<ExpectedTensor>& tensors) {
     classify_weights(checkpoint_, tensors, forms_);
@@ -178,21 +185,8 @@ class WeightSums {
     sums_.all_expert_bytes += n_stored;
     sums_.scale_bytes += n_scales;
     sums_.n_expert_weights = std::max(sums_.n_expert_weights, n_weights);
-    sums_.slot_bytes = std::max(sums_.slot_bytes, slot_bytes(expert));
-  }
-
-  /// Codes, and scales and biases beside affine ones, in whole blocks of a disk, wherever they begin in one.
-  static std::int64_t slot_bytes(const ExpertWeights& expert) {
-    constexpr std::int64_t kBlock = 4096;
-    std::int64_t sum = 0;
-    const auto add_part = [&](std::int64_t n) { sum += (n + kBlock - 1) / kBlock * kBlock + kBlock; };
-    for (const MatrixView& w : {expert.gate, expert.up, expert.down}) {
-      add_part(kernels::stored_bytes(w));
-      if (w.format != Format::affine) continue;
-      add_part(w.n_rows * kernels::grid_row_bytes(w));
-      add_part(w.n_rows * kernels::grid_row_bytes(w));
-    }
-    return sum;
+    const runtime::ExpertSource source(expert, places_);
+    sums_.slot_bytes = std::max(sums_.slot_bytes, static_cast<std::int64_t>(source.slot_bytes()));
   }
 
   void widen(ProductRoom& room, const MatrixView& w, std::int64_t n_tokens) const {
@@ -201,6 +195,7 @@ class WeightSums {
   }
 
   const Checkpoint& checkpoint_;
+  checkpoint::TensorPlaces places_;
   const FootprintOptions& options_;
   std::int64_t chunk_;
   runtime::WeightForms forms_;

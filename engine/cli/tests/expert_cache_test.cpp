@@ -23,16 +23,6 @@ fixtures::RunResult generate(const Words& words) {
   return fixtures::run_program(std::filesystem::path(KALIBRI_BIN_DIR) / "kalibri", arguments, {});
 }
 
-TEST_CASE("sizes in bytes have a unit, and only they") {
-  CHECK(parse_byte_size("512M") == std::int64_t{512} << 20);
-  CHECK(parse_byte_size("12G") == std::int64_t{12} << 30);
-  CHECK(parse_byte_size("1K") == 1024);
-  for (const char* text : {"", "G", "12", "0G", "-1G", "1.5G", "12g", "12GB", " 1G", "1G ", "99999999999G"}) {
-    INFO(text);
-    CHECK_FALSE(parse_byte_size(text).has_value());
-  }
-}
-
 TEST_CASE("flags become options, and what is none of them is refused with what is expected") {
   CHECK_FALSE(expert_cache({}).is_wanted());
   CHECK(expert_cache({"64", "auto"}).n_slots == 64);

@@ -262,6 +262,15 @@ TEST_CASE("A run's resident set is what was planned, a tenth and 64 MiB aside") 
   check_resident(wide_qwen4_exp(directory), "native");
 }
 
+TEST_CASE("A cache's slot is as large as planned") {
+  const TempDirectory directory;
+  for (const fs::path& made : {wide_kolibri1(directory, true), wide_qwen4_exp(directory)}) {
+    const Checkpoint checkpoint = Checkpoint::open(made);
+    const model::Model model(checkpoint, runtime::Precision::parse("native"), {.n_slots = 2});
+    CHECK(planned(checkpoint, "native").slot_bytes == model.expert_cache()->slot_bytes);
+  }
+}
+
 TEST_CASE("What is remembered of each tensor and each expert is as large as planned") {
   const TempDirectory directory;
   fixtures::Kolibri1Shape shape = fixtures::kolibri1_tiny();
@@ -272,7 +281,7 @@ TEST_CASE("What is remembered of each tensor and each expert is as large as plan
   const std::int64_t before = test::heap_bytes();
   const Checkpoint checkpoint = Checkpoint::open(directory.path() / "many");
   const std::int64_t of_tensors = test::heap_bytes() - before;
-  const model::Model model(checkpoint, runtime::Precision::parse("native"));
+  const model::Model model(checkpoint, runtime::Precision::parse("native"), {.n_slots = 1});
   const std::int64_t of_experts = test::heap_bytes() - before - of_tensors;
   const Footprint plan = planned(checkpoint, "native");
   CAPTURE(of_tensors / static_cast<std::int64_t>(checkpoint.tensors().size()),
