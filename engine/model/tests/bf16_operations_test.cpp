@@ -1,6 +1,7 @@
 // Single operations in bf16 against LibTorch's on bf16 tensors (golden set bf16-operations): each element within one
 // bf16 number of LibTorch's, and no more of them off it than the differences within f32 explain.
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -68,14 +69,29 @@ class GivenOutputs final : public runtime::ExpertStore {
       }
     }
   }
-  runtime::ExpertWeights acquire(std::int64_t, std::int64_t expert) override {
-    const auto width = static_cast<std::int64_t>(gate_.size()) / kHidden;
-    return {view(gate_, kHidden), view(up_, kHidden), view(down_[static_cast<std::size_t>(expert)], width)};
+  std::unique_ptr<runtime::ExpertVisit> visit(std::int64_t, std::vector<std::int32_t> experts) override {
+    return std::make_unique<Visit>(*this, std::move(experts));
   }
-  void release(std::int64_t, std::int64_t) override {}
   void leave_layer(std::int64_t) override {}
 
  private:
+  class Visit final : public runtime::ExpertVisit {
+   public:
+    Visit(const GivenOutputs& store, std::vector<std::int32_t> experts) : store_(store), experts_(std::move(experts)) {}
+    Taken take() override {  // any order, from any thread
+      const std::size_t index = next_.fetch_add(1);
+      const auto width = static_cast<std::int64_t>(store_.gate_.size()) / kHidden;
+      const Floats& down = store_.down_[static_cast<std::size_t>(experts_[index])];
+      return {index, {view(store_.gate_, kHidden), view(store_.up_, kHidden), view(down, width)}};
+    }
+    void give_back(std::size_t) override {}
+
+   private:
+    const GivenOutputs& store_;
+    std::vector<std::int32_t> experts_;
+    std::atomic<std::size_t> next_ = 0;
+  };
+
   Floats gate_, up_;
   std::vector<Floats> down_;
 };
@@ -253,7 +269,7 @@ Floats routed_sum(const Golden& golden, Workers& workers) {
   }
   Floats sum(x.size());
   ExpertBuffers buffers;
-  routed_experts(workers, experts, 0, x.data(), n, kHidden, top_k, ids.data(), weights.data(), sum.data(), buffers);
+  RoutedExperts(experts, 0, n, top_k, ids.data()).run(workers, x.data(), kHidden, weights.data(), sum.data(), buffers);
   return sum;
 }
 
