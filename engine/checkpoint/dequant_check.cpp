@@ -244,11 +244,22 @@ void judge(const Pair& pair, const Seen& seen, Pairing& pairing, DequantReport& 
                                seen.fp8_value, where, seen.bf16_value, pairing.bf16_name()));
 }
 
+/// An MLX directory stacks the experts under names of its own: none of them would be found.
+void refuse_stacked(const LazyShards& bf16) {
+  for (const auto& [name, file] : bf16.places()) {
+    if (name.find(".switch_mlp.") == std::string::npos) continue;
+    throw Error(ErrorCode::input,
+                fmt::format("{}: an MLX directory ({}); name the bf16 checkpoint that the FP8 one was made from",
+                            bf16.directory().string(), printable(name)));
+  }
+}
+
 }  // namespace
 
 DequantReport check_dequant(LazyShards& fp8, LazyShards& bf16, std::optional<std::int64_t> shard, ThreadPool& pool,
                             const std::function<void(std::int64_t n_done, std::int64_t n_all)>& progress) {
   DequantReport report;
+  refuse_stacked(bf16);
   Pairing pairing(fp8, bf16, report);
   const auto n_shards = static_cast<std::int64_t>(fp8.files().size());
   if (shard && (*shard < 1 || *shard > n_shards)) {

@@ -36,7 +36,8 @@ struct DequantReport {
 /// well; all others must be equal bit for bit. What is missing, has another shape or dtype, or (of whole directories)
 /// is only in `bf16`, is a mismatch. Rows are read as they are needed and not kept. `progress` hears of bytes read of
 /// both sides and of how many there are, one call at a time, from any thread. Throws Error(usage) for a shard that
-/// there is not, Error(input) where there is no FP8 tensor to check, Error(file | format).
+/// there is not, Error(input) where there is no FP8 tensor to check or `bf16` is an MLX directory, Error(file |
+/// format).
 DequantReport check_dequant(LazyShards& fp8, LazyShards& bf16, std::optional<std::int64_t> shard, ThreadPool& pool,
                             const std::function<void(std::int64_t n_done, std::int64_t n_all)>& progress);
 

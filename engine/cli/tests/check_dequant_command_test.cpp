@@ -230,6 +230,11 @@ TEST_CASE("Directories that cannot be checked are refused") {
   CHECK_THAT(swapped.err, ContainsSubstring("holds no FP8 tensor"));
   const RunResult nothing = check(sets->fp8, sets->bf16 / "nowhere");
   CHECK(nothing.exit_status == 2);
+  if (const auto mlx = fixtures::find_golden("mlx-affine/kolibri1-k1-mlx-mixed")) {
+    const RunResult stacked = check(sets->fp8, *mlx);
+    CHECK(stacked.exit_status == 2);
+    CHECK_THAT(stacked.err, ContainsSubstring("an MLX directory (model.layers.0.mlp.switch_mlp.down_proj.biases)"));
+  }
   for (const bool is_fp8 : {true, false}) {
     const fixtures::CheckpointCopy copy(is_fp8 ? sets->fp8 : sets->bf16);
     fs::resize_file(copy.weights(), fs::file_size(copy.weights()) - 1000);
