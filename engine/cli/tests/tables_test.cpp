@@ -66,7 +66,7 @@ std::vector<std::string> names(const json& tables) {
 
 }  // namespace
 
-TEST_CASE("tables of a small checkpoint follow the schema and stand in the folder; dumps of variants do not") {
+TEST_CASE("tables of a small checkpoint follow the schema and stand in the folder, while dumps of variants do not") {
   const Scene scene;
   const RunResult run = scene.run({"--variants", "4bit,fp32"});
   INFO(run.out << run.err);
