@@ -97,18 +97,18 @@ KALIBRI_INLINE void multiply_groups(const unsigned char* row, std::size_t n_grou
   constexpr std::size_t kStepCodes = kLanes * sizeof(std::int16_t);
   CodeSums sums[kTokens][kGroupsAtOnce];
   KALIBRI_UNROLL for (std::size_t g = 0; g < std::size_t{kGroupsAtOnce}; ++g) {
+    if (g >= n_groups) {
+      for (std::size_t t = 0; t < n_tokens; ++t) sums[t][g] = zero_code_sums();
+      continue;
+    }
     Codes weights[kSteps];
-    if (g < n_groups) {
-      KALIBRI_UNROLL for (std::size_t s = 0; s < kSteps; ++s) {
-        weights[s] = load_codes<kBits>(row + (g * kSteps + s) * kStepBytes);
-      }
+    KALIBRI_UNROLL for (std::size_t s = 0; s < kSteps; ++s) {
+      weights[s] = load_codes<kBits>(row + (g * kSteps + s) * kStepBytes);
     }
     for (std::size_t t = 0; t < n_tokens; ++t) {
       CodeSums sum = zero_code_sums();
-      if (g < n_groups) {
-        KALIBRI_UNROLL for (std::size_t s = 0; s < kSteps; ++s) {
-          sum = multiply_codes(weights[s], x + t * token_bytes + (g * kSteps + s) * kStepCodes, sum);
-        }
+      KALIBRI_UNROLL for (std::size_t s = 0; s < kSteps; ++s) {
+        sum = multiply_codes(weights[s], x + t * token_bytes + (g * kSteps + s) * kStepCodes, sum);
       }
       sums[t][g] = sum;
     }
