@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -15,7 +14,9 @@
 #include <vector>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/peak_memory.hpp"
 #include "engine/cli/precision_help.hpp"
+#include "engine/cli/seeded_prompts.hpp"
 #include "engine/cli/thread_count.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/model/generator.hpp"
@@ -37,25 +38,6 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-/// Bytes that this process has had in memory at most.
-std::int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
-}
-
-/// splitmix64: the same ids on every machine.
-std::vector<std::int32_t> seeded_ids(std::uint64_t seed, std::int64_t n, std::int64_t vocab_size) {
-  std::vector<std::int32_t> ids;
-  for (std::uint64_t state = seed << 32; static_cast<std::int64_t>(ids.size()) < n;) {
-    std::uint64_t z = state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    ids.push_back(static_cast<std::int32_t>((z ^ (z >> 31)) % static_cast<std::uint64_t>(vocab_size)));
-  }
-  return ids;
 }
 
 /// One stretch of a request: its tokens, time, and where that went.
@@ -107,24 +89,15 @@ class Bench {
   }
 
   std::vector<Request> campaign() {
-    const std::int64_t vocab_size = model_.info().vocab_size;
-    const std::vector<std::int32_t> first = seeded_ids(1, options_.n_prompt, vocab_size);
     model::Generator generator = start(model::Generator::PromptState::kept);
     std::vector<Request> requests;
-    const auto ask = [&](const std::string& name, const std::vector<std::int32_t>& ids) {
+    const auto ask = [&](const std::string& name, std::uint64_t seed) {
       tell(name);
-      requests.push_back(run(generator, name, ids));
+      requests.push_back(run(generator, name, seeded_ids(seed, options_.n_prompt, model_.info().vocab_size)));
     };
-    ask("cold", first);
-    ask("repeat", first);
-    for (std::uint64_t k = 0; k < 4; ++k) {
-      std::vector<std::int32_t> ids(first.begin(), first.begin() + options_.n_prompt / 2);
-      const std::vector<std::int32_t> rest =
-          seeded_ids(2 + k, options_.n_prompt - static_cast<std::int64_t>(ids.size()), vocab_size);
-      ids.insert(ids.end(), rest.begin(), rest.end());
-      if (k % 2 == 1) std::reverse(ids.begin(), ids.end());  // nothing of it is held
-      ask(fmt::format("prompt {}", k + 1), ids);
-    }
+    ask("cold", 1);
+    ask("repeat", 1);
+    for (std::uint64_t k = 1; k <= 4; ++k) ask(fmt::format("prompt {}", k), 1 + k);
     tell("");
     return requests;
   }
@@ -270,7 +243,7 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
       ->capture_default_str();
   command.add_option("--threads", options.n_threads, "0 = one a core (never changes a bit)");
   command.add_flag("--campaign", options.campaign,
-                   "A cold request, its repeat, and four rotating prompts, as a server would see them");
+                   "A cold request, its repeat, and four other prompts, as a server would see them");
   command.add_flag("--json", options.json, "Write JSON");
 }
 
@@ -287,7 +260,7 @@ int bench_command(const BenchOptions& options, std::ostream& out) {
                          {"threads", bench.n_threads()},
                          {"chunk", options.chunk},
                          {"campaign", options.campaign},
-                         {"peak_rss_bytes", peak_bytes()},
+                         {"peak_rss_bytes", peak_rss_bytes()},
                          {"requests", ordered_json::array()}};
     for (const Request& request : requests) json["requests"].push_back(to_json(request));
     out << json.dump(1) << '\n';
@@ -296,7 +269,7 @@ int bench_command(const BenchOptions& options, std::ostream& out) {
   out << fmt::format("{}, {} layers, {}, {}, {} threads\n", info.model_type, info.n_layers,
                      bench.model().precision().text(), kernels::kernels().isa, bench.n_threads())
       << (options.campaign ? campaign_text(requests) : repeats_text(requests))
-      << fmt::format("memory    {:.2f} GiB at most\n", static_cast<double>(peak_bytes()) / (1 << 30));
+      << fmt::format("memory    {:.2f} GiB at most\n", static_cast<double>(peak_rss_bytes()) / (1 << 30));
   return 0;
 }
 

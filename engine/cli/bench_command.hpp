@@ -30,7 +30,7 @@ void add_bench_options(CLI::App& command, BenchOptions& options);
 /// Times prompts of seeded ids and greedy answers and writes a table, or JSON. Without `campaign`: the same prompt,
 /// n_repeats times, each by a new session, after one that warms up; the memory's read rate is measured between them.
 /// With it: the checkpoint's files are put out of the page cache, then come a request, its identical repeat, and four
-/// rotating prompts of which each is half the one before; a session goes on as a server's would. Throws Error. Returns
+/// others, in one session that goes on as a server's would. Throws Error. Returns
 /// 0.
 int bench_command(const BenchOptions& options, std::ostream& out);
 

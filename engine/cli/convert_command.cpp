@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -13,6 +12,7 @@
 #include "engine/base/thread_pool.hpp"
 #include "engine/checkpoint/convert.hpp"
 #include "engine/cli/interrupt.hpp"
+#include "engine/cli/peak_memory.hpp"
 #include "engine/cli/progress_line.hpp"
 #include "engine/cli/thread_count.hpp"
 
@@ -141,9 +141,7 @@ int convert_command(const ConvertCommandOptions& o, std::ostream& out, std::ostr
   }
   progress.clear();
   const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const std::int64_t peak_bytes = std::int64_t{usage.ru_maxrss} * 1024;
+  const std::int64_t peak_bytes = peak_rss_bytes();
   if (o.json) {
     out << nlohmann::json{{"out", o.out},
                           {"n_parameters", plan.n_parameters},

@@ -1,7 +1,6 @@
 #include "engine/cli/dump_run.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "engine/base/check.hpp"
 #include "engine/base/error.hpp"
 #include "engine/cli/forced_choices.hpp"
+#include "engine/cli/peak_memory.hpp"
 #include "engine/cli/positions.hpp"
 #include "engine/kernels/codec.hpp"
 #include "oracle/dump/reader.hpp"
@@ -25,12 +25,6 @@ namespace kalibri::cli {
 namespace {
 
 constexpr std::int64_t kHeadRows = 64;  // positions whose logits are in memory at a time
-
-std::int64_t peak_rss_bytes() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;  // Linux counts KiB
-}
 
 /// Another checkpoint's dump may be meant (of the same model in another precision); it may also be a mistake.
 void warn_of_other_checkpoint(const std::filesystem::path& path, const std::string& fingerprint,

@@ -11,7 +11,7 @@ namespace {
 
 using model::Footprint;
 
-// A process that has loaded nothing yet, and the stacks of its threads (measured).
+// An allowance for a process that has loaded nothing yet, and the stacks of its threads.
 constexpr std::int64_t kProgramBytes = std::int64_t{24} << 20;
 
 /// Copies of the state that a generator keeps: engine/model/generator.hpp.

@@ -21,6 +21,15 @@ std::uint64_t next(std::uint64_t& state) {
 
 }  // namespace
 
+std::vector<std::int32_t> seeded_ids(std::uint64_t seed, std::int64_t n, std::int64_t vocab_size) {
+  std::vector<std::int32_t> ids;
+  for (std::uint64_t state = seed; std::ssize(ids) < n;) {
+    const std::uint64_t high = next(state) >> 32;
+    ids.push_back(static_cast<std::int32_t>((high * static_cast<std::uint64_t>(vocab_size)) >> 32));
+  }
+  return ids;
+}
+
 std::vector<Prompt> seeded_prompts(const model::ModelInfo& info) {
   const std::int64_t longest = std::max(2 * info.window + 5, info.chooses_from);
   std::set<std::int64_t> lengths;
@@ -29,13 +38,8 @@ std::vector<Prompt> seeded_prompts(const model::ModelInfo& info) {
   }
   std::vector<Prompt> prompts;
   for (const std::int64_t n_tokens : lengths) {
-    Prompt prompt{fmt::format("seeded-{}", n_tokens), {}, {}};
-    auto state = static_cast<std::uint64_t>(n_tokens);
-    for (std::int64_t i = 0; i < n_tokens; ++i) {
-      const std::uint64_t high = next(state) >> 32;
-      prompt.tokens.push_back(static_cast<std::int32_t>((high * static_cast<std::uint64_t>(info.vocab_size)) >> 32));
-    }
-    prompts.push_back(std::move(prompt));
+    const auto seed = static_cast<std::uint64_t>(n_tokens);
+    prompts.push_back({fmt::format("seeded-{}", n_tokens), seeded_ids(seed, n_tokens, info.vocab_size), {}});
   }
   return prompts;
 }

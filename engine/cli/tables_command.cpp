@@ -1,7 +1,6 @@
 #include "engine/cli/tables_command.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "engine/base/error.hpp"
 #include "engine/base/sha256.hpp"
 #include "engine/cli/dump_run.hpp"
+#include "engine/cli/peak_memory.hpp"
 #include "engine/cli/reference_process.hpp"
 #include "engine/cli/report_directory.hpp"
 #include "engine/cli/run_parts.hpp"
@@ -47,12 +47,6 @@ std::string file_sha256(const fs::path& path) {
   }
   if (!file.eof()) throw Error(ErrorCode::file, fmt::format("{}: cannot be read", path.string()));
   return digest.hex();
-}
-
-std::int64_t peak_rss_bytes() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;  // Linux counts KiB
 }
 
 json describe(const std::vector<Prompt>& prompts) {
