@@ -1,8 +1,10 @@
 // How near the products come to this machine's ceilings, format by format: one token against a plain sum of the same
 // bytes, many tokens against the FMA peak, each alternated with its ceiling in this process. Thread CPU time on two
-// threads without a barrier; KALIBRI_ISA chooses the table, an
-// argument (f32, bf16, e4m3, affine2 to affine8, affine4-int16, affine8-int16) one format. A case whose result differs
-// from the scalar table prints nothing.
+// threads without a barrier; KALIBRI_ISA chooses the table. A case whose result differs from the scalar table's ends
+// the bench.
+//   kernels_bench [--json] [--quick] [FORMAT...]    all, or some of: f32, bf16, e4m3, affine2 to affine8,
+//                                                   affine4-int16, affine8-int16; --quick only tries whether it runs
+//   kernels_bench --isas                            the tables that can be measured here
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -12,10 +14,13 @@
 #include <ctime>
 #include <functional>
 #include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
-#include "engine/kernels/bench/fma_peak.hpp"
+#include "engine/kernels/bench/ceilings.hpp"
 #include "engine/kernels/kernels.hpp"
 
 namespace kalibri::kernels::bench {
@@ -23,7 +28,19 @@ namespace {
 
 constexpr int kThreads = 2;
 constexpr std::int64_t kCols = 2560;
-constexpr int kRepeats = 7;
+
+/// What is measured, and how thoroughly. One repeat out of cache takes a hundredth of a second or more.
+struct Effort {
+  std::vector<std::int64_t> one_token_rows = {512, 640, 2560, 6144};
+  std::vector<std::int64_t> many_token_rows = {640, 6144};
+  std::vector<std::int64_t> n_tokens = {8, 32, 128, 512};
+  std::size_t pool_bytes = std::size_t{256} << 20;
+  double flop = 4e9;  // of many-token products, a repeat
+  std::int64_t chain_rounds = 20'000'000;
+  int n_repeats = 7;
+
+  static Effort quick() { return {{512}, {640}, {8}, std::size_t{8} << 20, 1e8, 1'000'000, 1}; }
+};
 
 double thread_seconds() {
   timespec time{};
@@ -46,10 +63,52 @@ double seconds_of(const std::function<void(int)>& work) {
   return *std::max_element(seconds, seconds + kThreads);
 }
 
+/// Of an odd number of values.
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
+
+/// What was measured of one product; medians of the repeats.
+struct Measurement {
+  const char* isa;
+  const char* format;
+  std::int64_t n_tokens;
+  std::int64_t n_rows;
+  double rate;     // GB/s of weights for one token, else GFLOP/s
+  double ceiling;  // of the same kind: the read-sum, or the FMA peak
+  double share;    // of the ceiling; the median of the shares, not the share of the medians
+};
+
+/// Writes measurements as they come, as lines or as a JSON array.
+class Output {
+ public:
+  explicit Output(bool is_json) : is_json_(is_json) {}
+
+  void write(const Measurement& m) {
+    const auto n_tokens = static_cast<long long>(m.n_tokens), n_rows = static_cast<long long>(m.n_rows);
+    if (is_json_) {
+      std::printf(
+          "%s\n {\"isa\": \"%s\", \"format\": \"%s\", \"tokens\": %lld, \"rows\": %lld, \"cols\": %lld, "
+          "\"rate\": %.6g, \"ceiling\": %.6g, \"share\": %.6g}",
+          n_written_ == 0 ? "[" : ",", m.isa, m.format, n_tokens, n_rows, static_cast<long long>(kCols), m.rate,
+          m.ceiling, m.share);
+    } else {
+      const bool is_one = m.n_tokens == 1;
+      std::printf("%-6s %-13s M=%-4lld N=%-5lld %6.1f of %6.1f %-7s %.2f of the %s\n", m.isa, m.format, n_tokens,
+                  n_rows, m.rate, m.ceiling, is_one ? "GB/s" : "GFLOP/s", m.share, is_one ? "read-sum" : "FMA peak");
+    }
+    ++n_written_;
+    std::fflush(stdout);
+  }
+  void end() const {
+    if (is_json_) std::puts(n_written_ == 0 ? "[]" : "\n]");
+  }
+
+ private:
+  bool is_json_;
+  int n_written_ = 0;
+};
 
 /// Anonymous memory in huge pages where the system has them.
 template <class T>
@@ -140,18 +199,6 @@ std::vector<MatrixView> make_matrices(const Case& c, std::int64_t n_rows, unsign
   return matrices;
 }
 
-/// Sum of all words, in four streams: nothing reads memory faster here.
-void read(const unsigned char* data, std::size_t n_bytes) {
-  const auto* words = reinterpret_cast<const std::uint64_t*>(data);
-  const std::size_t quarter = n_bytes / 32;
-  std::uint64_t sums[4] = {};
-  for (std::size_t i = 0; i < quarter; ++i) {
-    for (std::size_t k = 0; k < 4; ++k) sums[k] += words[k * quarter + i];
-  }
-  volatile std::uint64_t sink = sums[0] + sums[1] + sums[2] + sums[3];
-  static_cast<void>(sink);
-}
-
 struct Workspace {
   unsigned char* pool;
   std::size_t pool_bytes;
@@ -188,48 +235,55 @@ struct Product {
   }
 };
 
-bool equals_scalar(const Product& product, const Workspace& space) {
+/// Throws std::runtime_error when a product's bits are not the scalar table's.
+void check_against_scalar(const Product& product, const Workspace& space) {
   const std::int64_t checked = std::min<std::int64_t>(product.n_tokens, 9);
   const Product definition{*find_kernels("scalar"), product.c, product.w, checked};
   definition.pack(space);
   definition.multiply(space, 0, product.w.n_rows, space.y_scalar, nullptr);
   product.pack(space);
   seconds_of([&](int i) { product.multiply(space, i); });
-  return std::memcmp(space.y, space.y_scalar, static_cast<std::size_t>(checked * product.w.n_rows) * sizeof(float)) ==
-         0;
+  const auto n_bytes = static_cast<std::size_t>(checked * product.w.n_rows) * sizeof(float);
+  if (std::memcmp(space.y, space.y_scalar, n_bytes) != 0) {
+    throw std::runtime_error(std::string(product.c.name) + ", " + std::to_string(product.n_tokens) +
+                             " tokens: not the bits of the scalar table");
+  }
 }
 
-void one_token(const KernelTable& table, const Case& c, const Workspace& space) {
-  for (const std::int64_t n_rows : {512, 640, 2560, 6144}) {
+void one_token(const KernelTable& table, const Case& c, const Workspace& space, const Effort& effort, Output& out) {
+  for (const std::int64_t n_rows : effort.one_token_rows) {
     const std::vector<MatrixView> matrices = make_matrices(c, n_rows, space.pool, space.pool_bytes, space.scale_inv);
-    if (!equals_scalar({table, c, matrices[0], 1}, space)) continue;
+    check_against_scalar({table, c, matrices[0], 1}, space);
     const std::size_t n_bytes = matrices.size() * c.n_bytes(static_cast<std::size_t>(n_rows * kCols));
-    std::vector<double> shares, rates;
-    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    const std::size_t n_part_bytes = n_bytes / kThreads;
+    std::vector<double> shares, rates, ceilings;
+    std::uint64_t sums[kThreads];
+    for (int repeat = 0; repeat < effort.n_repeats; ++repeat) {
       const double product = seconds_of([&](int i) {
         for (const MatrixView& w : matrices) Product{table, c, w, 1}.multiply(space, i);
       });
       const double sum = seconds_of(
-          [&](int i) { read(space.pool + n_bytes / kThreads * static_cast<std::size_t>(i), n_bytes / kThreads); });
+          [&](int i) { sums[i] = read_sum(space.pool + n_part_bytes * static_cast<std::size_t>(i), n_part_bytes); });
+      volatile std::uint64_t used = sums[0];  // or a compiler that sees through it all leaves the reading out
+      static_cast<void>(used);
       shares.push_back(sum / product);
       rates.push_back(static_cast<double>(n_bytes) / product * 1e-9);
+      ceilings.push_back(static_cast<double>(n_bytes) / sum * 1e-9);
     }
-    std::printf("%-6s %-13s M=1    N=%-5lld %6.1f GB/s     %.2f of the read-sum\n", table.isa, c.name,
-                static_cast<long long>(n_rows), median(rates), median(shares));
-    std::fflush(stdout);
+    out.write({table.isa, c.name, 1, n_rows, median(rates), median(ceilings), median(shares)});
   }
 }
 
-void many_tokens(const KernelTable& table, const Case& c, const Workspace& space) {
-  for (const std::int64_t n_rows : {640, 6144}) {
+void many_tokens(const KernelTable& table, const Case& c, const Workspace& space, const Effort& effort, Output& out) {
+  for (const std::int64_t n_rows : effort.many_token_rows) {
     const std::vector<MatrixView> matrices = make_matrices(c, n_rows, space.pool, space.pool_bytes, space.scale_inv);
-    for (const std::int64_t n_tokens : {8, 32, 128, 512}) {
-      if (!equals_scalar({table, c, matrices[0], n_tokens}, space)) continue;
+    for (const std::int64_t n_tokens : effort.n_tokens) {
+      check_against_scalar({table, c, matrices[0], n_tokens}, space);
       const double flop = 2.0 * static_cast<double>(n_tokens * n_rows * kCols);
-      const int products = std::max(1, static_cast<int>(4e9 / flop));
+      const int products = std::max(1, static_cast<int>(effort.flop / flop));
       std::size_t next = 0;
-      std::vector<double> shares, rates;
-      for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      std::vector<double> shares, rates, ceilings;
+      for (int repeat = 0; repeat < effort.n_repeats; ++repeat) {
         const double product = seconds_of([&](int i) {
           for (int k = 0; k < products; ++k) {
             const MatrixView& w = matrices[(next + static_cast<std::size_t>(k)) % matrices.size()];
@@ -238,24 +292,39 @@ void many_tokens(const KernelTable& table, const Case& c, const Workspace& space
         });
         next += static_cast<std::size_t>(products);
         double chain_flop[kThreads];
-        const double chains = seconds_of([&](int i) { chain_flop[i] = run_fma_chains(table.isa, 20'000'000); });
+        const double chains =
+            seconds_of([&](int i) { chain_flop[i] = run_fma_chains(table.isa, effort.chain_rounds); });
         const double rate = flop * products / product;
+        const double ceiling = kThreads * chain_flop[0] / chains;
         rates.push_back(rate * 1e-9);
-        shares.push_back(rate / (kThreads * chain_flop[0] / chains));
+        ceilings.push_back(ceiling * 1e-9);
+        shares.push_back(rate / ceiling);
       }
-      std::printf("%-6s %-13s M=%-4lld N=%-5lld %6.1f GFLOP/s  %.2f of the FMA peak\n", table.isa, c.name,
-                  static_cast<long long>(n_tokens), static_cast<long long>(n_rows), median(rates), median(shares));
-      std::fflush(stdout);
+      out.write({table.isa, c.name, n_tokens, n_rows, median(rates), median(ceilings), median(shares)});
     }
   }
 }
 
-void run(std::string_view format) {
+bool has_peak(const KernelTable& table) { return run_fma_chains(table.isa, 1) > 0; }
+
+void print_isas() {
+  for (const KernelTable* table : runnable_kernels()) {
+    if (has_peak(*table)) std::puts(table->isa);
+  }
+}
+
+void run(bool is_json, const Effort& effort, const std::vector<std::string_view>& formats) {
+  for (const std::string_view format : formats) {
+    if (std::none_of(std::begin(kCases), std::end(kCases), [&](const Case& c) { return format == c.name; })) {
+      throw std::runtime_error("no format '" + std::string(format) + "'");
+    }
+  }
   const KernelTable& table = kernels();
+  if (!has_peak(table)) throw std::runtime_error(std::string(table.isa) + ": a table without vectors has no peak");
   constexpr std::int64_t kMaxRows = 6144;
   constexpr std::int64_t kMaxTokens = 512;
   Workspace space{};
-  space.pool_bytes = std::size_t{256} << 20;
+  space.pool_bytes = effort.pool_bytes;
   space.pool = allocate<unsigned char>(space.pool_bytes);
   space.x = allocate<float>(static_cast<std::size_t>(kMaxTokens * kCols));
   space.packed = allocate<float>(table.packed_size(kMaxTokens, kCols));
@@ -269,22 +338,33 @@ void run(std::string_view format) {
   for (float*& scratch : space.scratch) {
     scratch = allocate<float>(std::max(table.matmul_scratch(largest, 1), table.matmul_scratch(largest, kMaxTokens)));
   }
+  Output out(is_json);
   for (const Case& c : kCases) {
-    if (!format.empty() && format != c.name) continue;
-    one_token(table, c, space);
-    many_tokens(table, c, space);
+    if (!formats.empty() && std::find(formats.begin(), formats.end(), c.name) == formats.end()) continue;
+    one_token(table, c, space, effort, out);
+    many_tokens(table, c, space, effort, out);
   }
+  out.end();
 }
 
 }  // namespace
 }  // namespace kalibri::kernels::bench
 
 int main(int argc, char** argv) {
+  using namespace kalibri::kernels::bench;
   try {
-    kalibri::kernels::bench::run(argc > 1 ? argv[1] : "");
+    std::vector<std::string_view> formats(argv + 1, argv + argc);
+    const auto take = [&](std::string_view flag) { return std::erase(formats, flag) > 0; };
+    const bool is_json = take("--json");
+    const Effort effort = take("--quick") ? Effort::quick() : Effort();
+    if (take("--isas")) {
+      print_isas();
+    } else {
+      run(is_json, effort, formats);
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kernels_bench: %s\n", error.what());
-    return 1;
+    return 2;
   }
   return 0;
 }
