@@ -1,7 +1,9 @@
 // The scripts a person runs, and what must not be committed.
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "ci/tests/include_rules.hpp"
@@ -97,6 +99,92 @@ TEST_CASE("ci/fuzz feeds every target for the time that is given, and ends at th
   CHECK(log() == begin + "kalibri-fuzz-reply -max_total_time=5\n");
   CHECK(run_fuzz(folder, {"5 minutes"}).exit_status == 2);
   CHECK(log().empty());
+}
+
+/// ci/bench in a folder of its own, whose other scripts do nothing and whose programs are the built ones.
+struct BenchFolder {
+  TempDirectory temporary;
+  fs::path path = temporary.path() / "a folder";
+
+  BenchFolder() {
+    fs::create_directories(path / "ci");
+    fs::create_directories(path / "build" / "release");
+    fs::copy_file(kSource / "ci" / "bench", path / "ci" / "bench");
+    program(path / "ci" / "setup", "exit 0");
+    program(path / "ci" / "build", "exit 0");
+    fs::create_directory_symlink(KALIBRI_BIN_DIR, path / "build" / "release" / "bin");
+  }
+  static void program(const fs::path& file, const std::string& text) {
+    fixtures::write_file(file, "#!/bin/sh\n" + text + "\n");
+    fs::permissions(file, fs::perms::owner_all);
+  }
+  [[nodiscard]] fixtures::RunResult run(const std::vector<std::string>& arguments) const {
+    fixtures::RunOptions options;
+    options.working_directory = temporary.path();
+    options.environment = {{"PATH", temporary.path().string() + ":/usr/bin:/bin"}};
+    return fixtures::run_program(path / "ci" / "bench", arguments, options);
+  }
+};
+
+TEST_CASE("ci/bench measures kernels and both models, and takes turns with llama-bench where it is given one") {
+  const BenchFolder folder;
+  const fs::path log = folder.temporary.path() / "log";
+  const fs::path peer = folder.temporary.path() / "llama bench";
+  // Writes what it is called with, and says what llama-bench would, if the file is a GGUF one.
+  BenchFolder::program(peer, "echo \"$(head -c 4 \"$2\") $(basename \"$2\") $5 $6 $7 $8\" >> '" + log.string() +
+                                 R"('
+printf '[{"n_threads": %s, "n_prompt": %s, "n_gen": 0, "avg_ts": 1000},' "$4" "$6"
+printf ' {"n_threads": %s, "n_prompt": 0, "n_gen": %s, "avg_ts": 100}]\n' "$4" "$8")");
+  const auto result = folder.run({"--quick", "--llama-bench", "llama bench"});
+  INFO(result.err);
+  REQUIRE(result.exit_status == 0);
+  CHECK(fixtures::read_file(log) == "GGUF kolibri1.gguf -p 16 -n 4\nGGUF kolibri1.gguf -p 16 -n 4\n");
+
+  const fs::path out = folder.path / "build" / "bench";
+  const auto report = nlohmann::json::parse(fixtures::read_file(out / "bench.json"));
+  CHECK(report.at("requests").size() == 3 * 6);  // Kolibri 1 twice, Qwen once
+  CHECK(report.at("kernels").size() >= 6 * 2);   // formats, one and many tokens
+  REQUIRE(report.at("comparisons").size() == 2 * 2);
+  for (const auto& row : report.at("comparisons")) {
+    const double theirs = row.at("stretch") == "decode" ? 100 : 1000;
+    CHECK(row.at("theirs") == theirs);
+    CHECK(row.at("ratio") == row.at("ours").get<double>() / theirs);
+  }
+  CHECK(report.at("comparisons").at(2).at("our_activations") == "int16");
+  CHECK(report.at("missing").size() == 1);
+  CHECK_THAT(result.out, Catch::Matchers::EndsWith(fixtures::read_file(out / "bench.md")));
+  std::set<std::string> left;
+  for (const auto& entry : fs::directory_iterator(out)) left.insert(entry.path().filename());
+  CHECK(left == std::set<std::string>{"bench.json", "bench.md", "llama-bench.log", "runs.jsonl"});
+}
+
+TEST_CASE("ci/bench ends where llama-bench does not run, and refuses what cannot be before it builds") {
+  const BenchFolder folder;
+  const fs::path peer = folder.temporary.path() / "llama-bench";
+  BenchFolder::program(peer, "echo 'cannot load' >&2; exit 1");
+  const auto broken = folder.run({"--quick", "--llama-bench", peer});
+  CHECK(broken.exit_status == 2);
+  CHECK_THAT(broken.err, Catch::Matchers::ContainsSubstring("llama-bench does not run"));
+  CHECK(fixtures::read_file(folder.path / "build/bench/llama-bench.log") == "cannot load\n");
+
+  BenchFolder::program(folder.path / "ci" / "build", "exit 77");  // what goes as far as building ends so
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& text) {
+    const auto result = folder.run(arguments);
+    CAPTURE(result.err);
+    CHECK(result.exit_status == 2);
+    CHECK_THAT(result.err, Catch::Matchers::ContainsSubstring(text));
+  };
+  CHECK(folder.run({"--quick"}).exit_status == 77);
+  refused({"--quick", "--llama-bench", "nowhere"}, "--llama-bench nowhere: no program there");
+  refused({"--layers"}, "--layers needs a value");
+  refused({"--layers", "1"}, "expected a number from 2");
+  refused({"--rounds", "x"}, "expected a number from 1");
+  refused({"--fast"}, "usage: ci/bench");
+  BenchFolder::program(folder.temporary.path() / "df", "echo Avail; echo 15999999999");
+  refused({}, "4 layers take up to 16 GB in build/bench, the disk has 15 GB left: make room, or --layers 2");
+  BenchFolder::program(folder.temporary.path() / "df", "echo Avail; echo 16000000000");
+  CHECK(folder.run({}).exit_status == 77);
+  refused({"--llama-bench", peer}, "take up to 30 GB");
 }
 
 TEST_CASE("every script of the project can be run and stops at its first error") {
