@@ -86,17 +86,18 @@ void add_kernels(ordered_json& rows, const json& measurements) {
   ordered_json added = ordered_json::array();
   for (const json& m : measurements) {
     const KernelFormat& format = by_name(kFormats, m.at("format"));
+    const auto n_tokens = m.at("tokens").get<int>();
     const auto is_same = [&](const ordered_json& row) {
-      return row.at("format") == m.at("format") && row.at("tokens") == m.at("tokens");
+      return row.at("format") == format.name && row.at("tokens") == n_tokens;
     };
     auto row = std::find_if(added.begin(), added.end(), is_same);
     if (row == added.end()) {
       added.push_back({{"isa", m.at("isa")},
-                       {"format", m.at("format")},
+                       {"format", format.name},
                        {"weights", format.weights},
                        {"activations", format.activations},
-                       {"tokens", m.at("tokens")},
-                       {"of", m.at("tokens") == 1 ? "read-sum" : "FMA peak"},
+                       {"tokens", n_tokens},
+                       {"of", n_tokens == 1 ? "read-sum" : "FMA peak"},
                        {"products", ordered_json::array()}});
       row = std::prev(added.end());
     }
