@@ -54,6 +54,8 @@ const std::vector<Comparison> kComparisons = {
      Goal{1.0, 1.2}},
 };
 
+constexpr double kQuiet = 0.1;  // processors' work by others that does no harm
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();
@@ -67,11 +69,13 @@ double positive(const json& value, const std::string& what) {
   return number;
 }
 
-void add_goal(ordered_json& row, const std::optional<Goal>& goal, double value) {
+void add_goal(ordered_json& row, const std::optional<Goal>& goal, double value, double others) {
+  row["others"] = others;
   if (!goal) return;
   row["must"] = goal->must;
   row["aim"] = goal->aim;
-  row["reached"] = value >= goal->aim ? "aim" : value >= goal->must ? "must" : "no";
+  const bool is_quiet = others <= kQuiet;
+  row["reached"] = !is_quiet ? "disturbed" : value >= goal->aim ? "aim" : value >= goal->must ? "must" : "no";
 }
 
 template <typename Named>
@@ -82,9 +86,9 @@ const Named& by_name(const std::vector<Named>& list, const std::string& name) {
 }
 
 /// One row for each format and number of tokens, in the order in which they were measured.
-void add_kernels(ordered_json& rows, const json& measurements) {
+void add_kernels(ordered_json& rows, const json& run) {
   ordered_json added = ordered_json::array();
-  for (const json& m : measurements) {
+  for (const json& m : run.at("result")) {
     const KernelFormat& format = by_name(kFormats, m.at("format"));
     const auto n_tokens = m.at("tokens").get<int>();
     const auto is_same = [&](const ordered_json& row) {
@@ -114,12 +118,13 @@ void add_kernels(ordered_json& rows, const json& measurements) {
     row["share"] = median(shares);
     const auto& goals = by_name(kFormats, row.at("format")).goals;
     const auto goal = goals.find(row.at("tokens").get<int>());
-    add_goal(row, goal == goals.end() ? std::nullopt : std::optional(goal->second), median(shares));
+    add_goal(row, goal == goals.end() ? std::nullopt : std::optional(goal->second), median(shares), run.at("others"));
     rows.push_back(std::move(row));
   }
 }
 
-void add_campaign(ordered_json& rows, const std::string& name, const json& result) {
+void add_campaign(ordered_json& rows, const std::string& name, const json& run) {
+  const json& result = run.at("result");
   for (const json& request : result.at("requests")) {
     const json& prompt = request.at("prompt");
     const json& answer = request.at("answer");
@@ -136,6 +141,7 @@ void add_campaign(ordered_json& rows, const std::string& name, const json& resul
                     {"prompt_rate", prompt.at("tokens_per_second")},
                     {"answer_rate", positive(answer.at("tokens_per_second"), name)},
                     {"share_of_read_sum", weight_rate / positive(request.at("read_bytes_per_second"), name)},
+                    {"others", run.at("others")},
                     {"peak_rss_bytes", result.at("peak_rss_bytes")}});
   }
 }
@@ -187,20 +193,22 @@ void add_comparison(ordered_json& rows, const std::string& name, const std::vect
         fmt::format("{}: {} runs of kalibri bench, {} of llama-bench", name, ours.size(), theirs.size()));
   }
   for (const char* stretch : {"decode", "prefill"}) {
-    std::vector<double> our_values, their_values, ratios;
+    std::vector<double> our_values, their_values, ratios, others;
     for (std::size_t i = 0; i < ours.size(); ++i) {
-      our_values.push_back(our_rates(comparison, ours[i]).at(stretch));
-      const Rates rates = their_rates(comparison, theirs[i], ours[i]);
+      our_values.push_back(our_rates(comparison, ours[i].at("result")).at(stretch));
+      const Rates rates = their_rates(comparison, theirs[i].at("result"), ours[i].at("result"));
       if (!rates.contains(stretch)) throw std::runtime_error(fmt::format("{}: llama-bench ran no {}", name, stretch));
       their_values.push_back(rates.at(stretch));
       ratios.push_back(our_values.back() / their_values.back());
+      others.push_back(std::max(ours[i].at("others").get<double>(), theirs[i].at("others").get<double>()));
     }
-    const json& request = ours.front().at("requests").at(0);
+    const json& first = ours.front().at("result");
+    const json& request = first.at("requests").at(0);
     ordered_json row = {{"name", name},
                         {"model", comparison.title},
-                        {"layers", ours.front().at("layers")},
-                        {"isa", ours.front().at("isa")},
-                        {"threads", ours.front().at("threads")},
+                        {"layers", first.at("layers")},
+                        {"isa", first.at("isa")},
+                        {"threads", first.at("threads")},
                         {"stretch", stretch},
                         {"tokens", request.at(std::string(stretch) == "decode" ? "answer" : "prompt").at("tokens")},
                         {"our_activations", comparison.our_activations},
@@ -212,7 +220,8 @@ void add_comparison(ordered_json& rows, const std::string& name, const std::vect
                         {"our_rates", our_values},
                         {"their_rates", their_values},
                         {"ratios", ratios}};
-    add_goal(row, std::string(stretch) == "decode" ? comparison.decode : comparison.prefill, median(ratios));
+    add_goal(row, std::string(stretch) == "decode" ? comparison.decode : comparison.prefill, median(ratios),
+             median(others));
     rows.push_back(std::move(row));
   }
 }
@@ -247,8 +256,9 @@ Table kernels_table(const json& report, bool is_one_token) {
                 "CPU time; the median over the matrices' rows, which are listed one by one.",
                 {})
           : table("Products with many tokens", "Share of the FMA peak measured in the same process.", {});
-  result.columns = {{"ISA", false}, {"weights", false}, {"activations", false}, {"tokens", true}, {"share", true},
-                    {"must", true}, {"aim", true},      {"reached", false},     {"rows", false},  {"each", false}};
+  result.columns = {{"ISA", false},         {"weights", false}, {"activations", false}, {"tokens", true},
+                    {"share", true},        {"must", true},     {"aim", true},          {"reached", false},
+                    {"others' CPUs", true}, {"rows", false},    {"each", false}};
   for (const json& row : report.at("kernels")) {
     if ((row.at("tokens") == 1) != is_one_token) continue;
     std::string n_rows;
@@ -258,8 +268,8 @@ Table kernels_table(const json& report, bool is_one_token) {
     add_row(
         result,
         {row.at("isa"), row.at("weights"), row.at("activations"), row.at("tokens").dump(), two_decimals(row, "share"),
-         two_decimals(row, "must"), two_decimals(row, "aim"), row.value("reached", "-"), n_rows,
-         listed(row.at("products"), [](const json& product) { return product.at("share").get<double>(); })});
+         two_decimals(row, "must"), two_decimals(row, "aim"), row.value("reached", "-"), two_decimals(row, "others"),
+         n_rows, listed(row.at("products"), [](const json& product) { return product.at("share").get<double>(); })});
   }
   return result;
 }
@@ -276,13 +286,15 @@ Table requests_table(const json& report) {
                         {"prompt tok/s", true},
                         {"answer tok/s", true},
                         {"of the read-sum", true},
+                        {"others' CPUs", true},
                         {"peak GiB", true}});
   for (const json& row : report.at("requests")) {
-    add_row(result, {row.at("model"), row.at("layers").dump(), row.at("precision"), row.at("request"),
-                     row.at("prompt_tokens").dump(), row.at("reused").dump(),
-                     fmt::format("{:.3f}", row.at("first_token_s").get<double>()), two_decimals(row, "prompt_rate"),
-                     two_decimals(row, "answer_rate"), two_decimals(row, "share_of_read_sum"),
-                     fmt::format("{:.2f}", row.at("peak_rss_bytes").get<double>() / (1 << 30))});
+    add_row(result,
+            {row.at("model"), row.at("layers").dump(), row.at("precision"), row.at("request"),
+             row.at("prompt_tokens").dump(), row.at("reused").dump(),
+             fmt::format("{:.3f}", row.at("first_token_s").get<double>()), two_decimals(row, "prompt_rate"),
+             two_decimals(row, "answer_rate"), two_decimals(row, "share_of_read_sum"), two_decimals(row, "others"),
+             fmt::format("{:.2f}", row.at("peak_rss_bytes").get<double>() / (1 << 30))});
   }
   return result;
 }
@@ -307,12 +319,12 @@ Table comparisons_table(const json& report) {
              {"reached", false},
              {"ratios", false}});
   for (const json& row : report.at("comparisons")) {
-    add_row(
-        result,
-        {row.at("model"), row.at("layers").dump(), row.at("stretch").get<std::string>() + " " + row.at("tokens").dump(),
-         row.at("our_activations"), row.at("their_weights"), row.at("their_activations"), two_decimals(row, "ours"),
-         two_decimals(row, "theirs"), two_decimals(row, "ratio"), two_decimals(row, "must"), two_decimals(row, "aim"),
-         row.value("reached", "-"), listed(row.at("ratios"), [](const json& ratio) { return ratio.get<double>(); })});
+    add_row(result, {row.at("model"), row.at("layers").dump(),
+                     row.at("stretch").get<std::string>() + " " + row.at("tokens").dump(), row.at("our_activations"),
+                     row.at("their_weights"), row.at("their_activations"), two_decimals(row, "ours"),
+                     two_decimals(row, "theirs"), two_decimals(row, "ratio"), two_decimals(row, "must"),
+                     two_decimals(row, "aim"), row.value("reached", "-"), two_decimals(row, "others"),
+                     listed(row.at("ratios"), [](const json& ratio) { return ratio.get<double>(); })});
   }
   return result;
 }
@@ -341,12 +353,12 @@ ordered_json bench_report(const std::vector<json>& runs) {
     if (kind == "machine") {
       report["machine"] = name;
     } else if (kind == "kernels") {
-      add_kernels(report["kernels"], run.at("result"));
+      add_kernels(report["kernels"], run);
     } else if (kind == "campaign") {
-      add_campaign(report["requests"], name, run.at("result"));
+      add_campaign(report["requests"], name, run);
     } else if (kind == "ours" || kind == "theirs") {
       if (!ours.contains(name) && !theirs.contains(name)) compared.push_back(name);
-      (kind == "ours" ? ours : theirs)[name].push_back(run.at("result"));
+      (kind == "ours" ? ours : theirs)[name].push_back(run);
     } else if (kind == "missing") {
       report["missing"].push_back({{"what", name}, {"why", run.at("result")}});
     } else {
@@ -358,11 +370,15 @@ ordered_json bench_report(const std::vector<json>& runs) {
 }
 
 std::string bench_markdown(const json& report) {
-  std::string text = "# Speeds\n\n";
-  if (report.at("machine").is_string()) text += markdown_escaped(report.at("machine").get<std::string>()) + "\n\n";
+  std::string text =
+      "# Speeds\n\nWhere others kept more than a tenth of a processor busy, a measurement is disturbed and reaches "
+      "nothing.\n";
+  if (report.at("machine").is_string()) {
+    text += "\n" + markdown_escaped(report.at("machine").get<std::string>()) + "\n";
+  }
   for (const Table& part : {kernels_table(report, true), kernels_table(report, false), requests_table(report),
                             comparisons_table(report), missing_table(report)}) {
-    if (!part.rows.empty()) text += markdown_text(part) + "\n";
+    if (!part.rows.empty()) text += markdown_text(part);
   }
   return text;
 }

@@ -16,7 +16,9 @@ json measurement(int n_tokens, int n_rows, double share, const std::string& form
           {"cols", 2560},  {"rate", 20.0},     {"ceiling", 25.0},    {"share", share}};
 }
 
-json kernels(const json& measurements) { return {{"kind", "kernels"}, {"name", "avx2"}, {"result", measurements}}; }
+json kernels(const json& measurements, double others = 0.1) {
+  return {{"kind", "kernels"}, {"name", "avx2"}, {"others", others}, {"result", measurements}};
+}
 
 json our_run(double prefill, double decode, const std::string& precision = "native") {
   const json request = {{"prompt", {{"tokens", 512}, {"tokens_per_second", prefill}}},
@@ -30,8 +32,8 @@ json their_run(double prefill, double decode) {
 }
 
 std::vector<json> pair(const json& ours, const json& theirs, const std::string& name = "kolibri1-mixed") {
-  return {{{"kind", "ours"}, {"name", name}, {"result", ours}},
-          {{"kind", "theirs"}, {"name", name}, {"result", theirs}}};
+  return {{{"kind", "ours"}, {"name", name}, {"others", 0.1}, {"result", ours}},
+          {{"kind", "theirs"}, {"name", name}, {"others", 0.05}, {"result", theirs}}};
 }
 
 TEST_CASE("a kernel's share is the median over its matrices, and what it reaches is said") {
@@ -45,6 +47,8 @@ TEST_CASE("a kernel's share is the median over its matrices, and what it reaches
   CHECK(reached({.92}).at("reached") == "aim");
   CHECK(reached({.79}).at("reached") == "no");
   CHECK(reached({.79}).at("must") == .80);
+  CHECK(bench_report({kernels(json::array({measurement(1, 512, .92)}), 0.11)}).at("kernels").at(0).at("reached") ==
+        "disturbed");
   CHECK(reached({.1, .2, .3}).at("products").size() == 3);
 }
 
@@ -56,8 +60,9 @@ TEST_CASE("kernels of different formats and numbers of tokens are rows of their 
   CHECK(report.at("kernels")[1].at("must") == .33);
   CHECK_FALSE(report.at("kernels")[2].contains("must"));
   const std::string markdown = bench_markdown(report);
-  CHECK_THAT(markdown, ContainsSubstring("| avx2 | bf16 | f32 | 1 | 0.60 | 0.80 | 0.92 | no | 512 640 | 0.50 0.70 |"));
-  CHECK_THAT(markdown, ContainsSubstring("| avx2 | 4-bit | f32 | 8 | 0.90 | - | - | - | 640 | 0.90 |"));
+  CHECK_THAT(markdown,
+             ContainsSubstring("| avx2 | bf16 | f32 | 1 | 0.60 | 0.80 | 0.92 | no | 0.10 | 512 640 | 0.50 0.70 |"));
+  CHECK_THAT(markdown, ContainsSubstring("| avx2 | 4-bit | f32 | 8 | 0.90 | - | - | - | 0.10 | 640 | 0.90 |"));
 }
 
 TEST_CASE("a comparison's ratio is the median of its pairs', and both sides' activations are named") {
@@ -87,6 +92,21 @@ TEST_CASE("a ratio is not that of the two medians") {
   CHECK(row.at("ratio") == 3.0);  // of 4, 1.25, 3
   CHECK(row.at("ours") == 5.0);
   CHECK(row.at("theirs") == 2.0);
+}
+
+TEST_CASE("a comparison beside other work reaches nothing, unless it is less than half of the pairs") {
+  std::vector<json> runs;
+  for (int i = 0; i < 3; ++i) {
+    for (const json& run : pair(our_run(2, 2), their_run(1, 1))) runs.push_back(run);
+  }
+  const auto reached = [&] { return bench_report(runs).at("comparisons")[0].at("reached"); };
+  CHECK(reached() == "aim");
+  runs[1]["others"] = 1.9;
+  CHECK(reached() == "aim");
+  runs[2]["others"] = 0.11;
+  CHECK(reached() == "disturbed");
+  CHECK(bench_report(runs).at("comparisons")[0].at("others") == 0.11);
+  CHECK_THAT(bench_markdown(bench_report(runs)), ContainsSubstring("| disturbed | 0.11 | 2.00 2.00 2.00 |"));
 }
 
 TEST_CASE("integer activations are compared only with a run that has them") {
@@ -131,13 +151,14 @@ TEST_CASE("a campaign's requests are rows, and what was not measured says why") 
   result["peak_rss_bytes"] = std::int64_t{3} << 30;
   const json report =
       bench_report({{{"kind", "machine"}, {"name", "a CPU"}},
-                    {{"kind", "campaign"}, {"name", "kolibri1"}, {"result", result}},
+                    {{"kind", "campaign"}, {"name", "kolibri1"}, {"others", 1.5}, {"result", result}},
                     {{"kind", "missing"}, {"name", "beside llama.cpp"}, {"result", "no --llama-bench"}}});
   CHECK(report.at("requests")[0].at("prompt_tokens") == 512);
   CHECK(report.at("requests")[0].at("share_of_read_sum") == .75);
   const std::string markdown = bench_markdown(report);
-  CHECK_THAT(markdown,
-             ContainsSubstring("| kolibri1 | 4 | native | repeat | 512 | 511 | 0.050 | 20.00 | 15.50 | 0.75 | 3.00 |"));
+  CHECK_THAT(
+      markdown,
+      ContainsSubstring("| kolibri1 | 4 | native | repeat | 512 | 511 | 0.050 | 20.00 | 15.50 | 0.75 | 1.50 | 3.00 |"));
   CHECK_THAT(markdown, ContainsSubstring("| beside llama.cpp | no --llama-bench |"));
   CHECK_THAT(markdown, ContainsSubstring("a CPU"));
   CHECK_FALSE(ContainsSubstring("Beside llama.cpp").match(markdown));
