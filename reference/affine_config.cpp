@@ -25,10 +25,14 @@ bool has_affine_block(const Checkpoint& checkpoint) {
   const ConfigReader block = config.object("quantization");
   read_format(block);
   for (const auto& [key, value] : checkpoint.config().at("quantization").items()) {
+    if (key == "bits" || key == "group_size" || key == "mode") continue;
     if (value.is_object()) {
       read_format(block.object(key.c_str()));
-    } else if (!value.is_boolean() && key != "bits" && key != "group_size" && key != "mode") {
+    } else if (!value.is_boolean()) {
       block.refuse(key.c_str(), "expected a module's format, true or false");
+    }
+    if (checkpoint.find(key + ".weight") == nullptr) {
+      block.refuse(key.c_str(), fmt::format("there is no such module: no tensor {}.weight", key));
     }
   }
   if (config.has("quantization_config")) {

@@ -10,7 +10,8 @@
 
 namespace kalibri::reference {
 
-/// Whether config.json has the block; it is then read as a whole, and `quantization_config` beside it repeats it.
+/// Whether config.json has the block; it is then read as a whole, names only modules that are there, and
+/// `quantization_config` beside it repeats it.
 /// Throws Error naming the key that is wrong.
 bool has_affine_block(const Checkpoint& checkpoint);
 

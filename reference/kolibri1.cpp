@@ -65,7 +65,8 @@ Layer find_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, const Pr
   layer.post_attention_layernorm = vector("post_attention_layernorm.weight", c.hidden_size);
   layer.gate = as_router(matrix("mlp.gate.weight", c.num_experts, c.hidden_size), precision.dense);
   const bool is_mlx = checkpoint.find(prefix + "mlp.expert_bias") != nullptr;
-  layer.expert_bias = vector(is_mlx ? "mlp.expert_bias" : "moe.router.expert_bias", c.num_experts);
+  layer.expert_bias = is_mlx ? find_f32_vector(checkpoint, prefix + "mlp.expert_bias", c.num_experts)
+                             : vector("moe.router.expert_bias", c.num_experts);
   for (const Expert& expert : find_experts(checkpoint, prefix + "mlp.", c)) {
     layer.experts.push_back(in_form(expert, precision.experts));
   }

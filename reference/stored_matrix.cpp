@@ -97,6 +97,30 @@ void decode_row(const StoredMatrix& matrix, std::int64_t row, std::span<float> o
   }
 }
 
+/// Throws Error where tensor `name`, which is not FP8, has block scales all the same: one of the two is wrong.
+void refuse_block_scales(const Checkpoint& checkpoint, const TensorView& tensor) {
+  const TensorView* stray = checkpoint.find(tensor.name + "_scale_inv");
+  if (stray == nullptr) return;
+  throw Error(fmt::format("{}: {}: block scales, but {} is {}, expected none or an F8_E4M3 weight", stray->file,
+                          stray->name, tensor.name, tensor.dtype));
+}
+
+/// The scales of FP8 matrix `weight`, each a number.
+const TensorView& find_block_scales(const Checkpoint& checkpoint, const TensorView& weight, std::int64_t n_rows,
+                                    std::int64_t n_cols) {
+  const std::array shape{(n_rows + kScaleBlock - 1) / kScaleBlock, (n_cols + kScaleBlock - 1) / kScaleBlock};
+  const TensorView& scales = checkpoint.require(weight.name + "_scale_inv", shape, std::array{kBf16, kF16, kF32});
+  for (std::int64_t i = 0; i < shape[0] * shape[1]; ++i) {
+    if (const float scale = float_element(scales, i); !std::isfinite(scale)) {
+      throw Error(fmt::format("{}: {}: the scale of block ({}, {}) is {}, expected a number", scales.file, scales.name,
+                              i / shape[1], i % shape[1], scale));
+    }
+  }
+  drop_pages(scales.bytes);  // and what the system has mapped around them
+  drop_pages(weight.bytes);
+  return scales;
+}
+
 /// The packed matrix `name`, its leading axes `rows` (one, or experts and rows); nothing when it is stored plainly.
 std::optional<StoredMatrix> find_packed(const Checkpoint& checkpoint, const std::string& name,
                                         const std::vector<std::int64_t>& rows, std::int64_t n_cols) {
@@ -114,8 +138,13 @@ std::optional<StoredMatrix> find_packed(const Checkpoint& checkpoint, const std:
   StoredMatrix matrix{&checkpoint.require(name, shape, std::array{kU32}), nullptr, 1, n_cols};
   shape.back() = n_cols / format->group_size;
   matrix.affine = *format;
-  matrix.scales = &checkpoint.require(module + ".scales", shape, std::array{kBf16, kF16, kF32});
-  matrix.biases = &checkpoint.require(module + ".biases", shape, std::array{kBf16, kF16, kF32});
+  matrix.scales = &checkpoint.require(module + ".scales", shape, std::array{kBf16, kF32});
+  matrix.biases = &checkpoint.require(module + ".biases", shape, std::array{kBf16, kF32});
+  if (matrix.biases->dtype != matrix.scales->dtype) {  // MLX makes both in the dtype of the weight
+    throw Error(fmt::format("{}: {}.biases: dtype {}, but the scales are {}", matrix.biases->file, module,
+                            matrix.biases->dtype, matrix.scales->dtype));
+  }
+  refuse_block_scales(checkpoint, *matrix.weight);
   for (const std::int64_t n : rows) matrix.n_rows *= n;
   return matrix;
 }
@@ -126,20 +155,27 @@ StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, 
                          std::int64_t n_cols) {
   if (const auto packed = find_packed(checkpoint, name, {n_rows}, n_cols)) return *packed;
   const TensorView& weight = checkpoint.require(name, std::array{n_rows, n_cols}, std::array{kBf16, kF32, kE4m3});
-  if (weight.dtype != kE4m3) return {&weight, nullptr, n_rows, n_cols};
-  const std::array scale_shape{(n_rows + kScaleBlock - 1) / kScaleBlock, (n_cols + kScaleBlock - 1) / kScaleBlock};
-  return {&weight, &checkpoint.require(name + "_scale_inv", scale_shape, std::array{kBf16, kF16, kF32}), n_rows,
-          n_cols};
+  if (weight.dtype == kE4m3) return {&weight, &find_block_scales(checkpoint, weight, n_rows, n_cols), n_rows, n_cols};
+  refuse_block_scales(checkpoint, weight);
+  return {&weight, nullptr, n_rows, n_cols};
 }
 
 StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n) {
-  return {&checkpoint.require(name, std::array{n}, std::array{kBf16, kF32}), nullptr, 1, n};
+  const TensorView& vector = checkpoint.require(name, std::array{n}, std::array{kBf16, kF32});
+  refuse_block_scales(checkpoint, vector);
+  return {&vector, nullptr, 1, n};
+}
+
+StoredMatrix find_f32_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n) {
+  return {&checkpoint.require(name, std::array{n}, std::array{kF32}), nullptr, 1, n};
 }
 
 StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,
                         std::int64_t c) {
   if (const auto packed = find_packed(checkpoint, name, {a, b}, c)) return *packed;
-  return {&checkpoint.require(name, std::array{a, b, c}, std::array{kBf16, kF32}), nullptr, a * b, c};
+  const TensorView& stack = checkpoint.require(name, std::array{a, b, c}, std::array{kBf16, kF32});
+  refuse_block_scales(checkpoint, stack);
+  return {&stack, nullptr, a * b, c};
 }
 
 StoredMatrix in_form(StoredMatrix matrix, const WeightForm& form) {

@@ -19,7 +19,7 @@ struct StoredMatrix {
   std::int64_t n_cols = 0;
   std::int64_t first_row = 0;    // in `weight`, which may hold other matrices before and behind this one
   std::optional<float> scale{};  // FP8 without scale_inv: the factor of every value
-  AffineFormat affine{};         // U32 only; bf16, f16 or f32 [all rows, n_cols / group_size]:
+  AffineFormat affine{};         // U32 only; both bf16 or both f32 [all rows, n_cols / group_size]:
   const TensorView* scales = nullptr;
   const TensorView* biases = nullptr;
   WeightForm form{};  // that decode_rows gives it in
@@ -32,12 +32,13 @@ std::span<const std::byte> stored_rows(const StoredMatrix& matrix, std::int64_t 
 void drop_rows(const StoredMatrix& matrix, std::int64_t first_row, std::int64_t n_rows);
 
 /// `name` of shape [n_rows, n_cols], with its `…weight_scale_inv` when it is FP8, its scales and biases when it is
-/// packed. Throws Error.
+/// packed. The block scales, which are few, are looked at. Throws Error, also for block scales beside another weight.
 StoredMatrix find_matrix(const Checkpoint& checkpoint, const std::string& name, std::int64_t n_rows,
                          std::int64_t n_cols);
 
-/// `name` of shape [n], bf16 or f32, as a matrix of one row. Throws Error.
+/// `name` of shape [n], bf16 or f32, or f32 alone, as a matrix of one row. Throws Error.
 StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n);
+StoredMatrix find_f32_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n);
 
 /// `name` of shape [a, b, c], bf16, f32 or packed, as a matrix of a * b rows of c. Throws Error.
 StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,

@@ -27,6 +27,10 @@ AffineFormat read_format(ConfigReader& reader) {
 std::optional<AffineConfig> AffineConfig::from_json(const nlohmann::json& config, const std::string& where) {
   const auto block = config.find("quantization");
   if (block == config.end() || block->is_null()) return std::nullopt;
+  if (!block->is_object()) {
+    ConfigReader(config, where)
+        .fail("quantization", fmt::format("{}, expected an object with bits and group_size", printable(block->dump())));
+  }
   const auto other = config.find("quantization_config");
   if (other != config.end() && !other->is_null() && *other != *block) {
     throw Error(ErrorCode::config, where +

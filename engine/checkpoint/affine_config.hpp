@@ -20,8 +20,8 @@ struct AffineFormat {
 class AffineConfig {
  public:
   /// Nothing when there is no such block. `where` names the file in messages. Throws Error(config) for a format that
-  /// there is not, a mode other than affine, an entry that is neither an object nor true or false, and a
-  /// quantization_config beside it that says something else.
+  /// there is not, a mode other than affine, a block that is no object, an entry that is neither an object nor true or
+  /// false, and a quantization_config beside it that says something else.
   static std::optional<AffineConfig> from_json(const nlohmann::json& config, const std::string& where);
 
   /// Of a module such as "model.layers.0.self_attn.q_proj": its own entry, otherwise the block's. Nothing: the block

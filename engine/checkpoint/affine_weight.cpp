@@ -14,7 +14,8 @@ Problem problem_in(const TensorView& tensor, std::string_view name, std::string 
   return {tensor.file->path().filename().string(), std::string(name), std::move(text)};
 }
 
-/// The scales or biases `name` of a weight: one for each of a row's groups, in the dtype of the other.
+/// The scales or biases `name` of a weight: one for each of a row's groups, in the dtype of the other: MLX makes both
+/// in that of the weight.
 std::optional<Problem> grid_problem(const Checkpoint& checkpoint, const std::string& name,
                                     const std::vector<std::int64_t>& shape, std::optional<Dtype> other) {
   const TensorView* grid = checkpoint.find(name);
@@ -63,7 +64,8 @@ std::string affine_biases_name(std::string_view weight_name) { return std::strin
 bool is_affine(const Checkpoint& checkpoint, std::string_view weight_name) {
   const TensorView* weight = checkpoint.find(weight_name);
   return weight != nullptr &&
-         (weight->dtype == Dtype::u32 || checkpoint.find(affine_scales_name(weight_name)) != nullptr);
+         (weight->dtype == Dtype::u32 || checkpoint.find(affine_scales_name(weight_name)) != nullptr ||
+          checkpoint.find(affine_biases_name(weight_name)) != nullptr);
 }
 
 std::optional<Problem> affine_problem(const Checkpoint& checkpoint, std::string_view name,
@@ -71,9 +73,10 @@ std::optional<Problem> affine_problem(const Checkpoint& checkpoint, std::string_
   const TensorView& weight = *checkpoint.find(name);
   const std::string_view module = module_of(name);
   if (weight.dtype != Dtype::u32) {
+    const bool has_scales = checkpoint.find(affine_scales_name(name)) != nullptr;
     return problem_in(weight, name,
                       fmt::format("dtype {}, but {} makes it packed codes, expected U32", dtype_name(weight.dtype),
-                                  affine_scales_name(name)));
+                                  has_scales ? affine_scales_name(name) : affine_biases_name(name)));
   }
   if (!checkpoint.affine()) {
     return problem_in(weight, name,

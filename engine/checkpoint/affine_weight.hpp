@@ -17,7 +17,7 @@ std::string_view module_of(std::string_view weight_name);
 std::string affine_scales_name(std::string_view weight_name);
 std::string affine_biases_name(std::string_view weight_name);
 
-/// Whether the weight is stored so: it is U32, or has scales.
+/// Whether the weight is stored so: it is U32, or has scales or biases.
 bool is_affine(const Checkpoint& checkpoint, std::string_view weight_name);
 
 /// Why such a weight of logical shape [.., out, in] cannot be used: no format in config.json, groups that do not divide

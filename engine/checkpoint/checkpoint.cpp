@@ -76,6 +76,7 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
     }
   }
   check_index(list, directory, checkpoint.tensors_);
+  checkpoint.check_affine_modules();
   return checkpoint;
 }
 
@@ -139,6 +140,11 @@ std::vector<float> Checkpoint::small_tensor(std::string_view name, std::span<con
   return read_widened(*find(name));
 }
 
+std::vector<float> Checkpoint::f32_vector(std::string_view name, std::int64_t n) const {
+  throw_if(f32_problem(name, std::array{n}));
+  return read_widened(*find(name));
+}
+
 float Checkpoint::scalar(std::string_view name) const {
   throw_if(scalar_problem(name));
   return read_widened(*find(name)).front();
@@ -167,8 +173,15 @@ std::optional<Problem> Checkpoint::small_tensor_problem(std::string_view name,
                                                         std::span<const std::int64_t> shape) const {
   if (auto problem = shape_problem(name, shape, "config.json")) return problem;
   const TensorView& tensor = *find(name);
-  if (tensor.dtype == Dtype::bf16 || tensor.dtype == Dtype::f32) return {};
+  if (tensor.dtype == Dtype::bf16 || tensor.dtype == Dtype::f32) return stray_scales_problem(tensor, name);
   return problem_in(tensor, name, fmt::format("dtype {}, expected BF16 or F32", dtype_name(tensor.dtype)));
+}
+
+std::optional<Problem> Checkpoint::f32_problem(std::string_view name, std::span<const std::int64_t> shape) const {
+  if (auto problem = small_tensor_problem(name, shape)) return problem;
+  const TensorView& tensor = *find(name);
+  if (tensor.dtype == Dtype::f32) return {};
+  return problem_in(tensor, name, fmt::format("dtype {}, expected F32", dtype_name(tensor.dtype)));
 }
 
 std::optional<Problem> Checkpoint::scalar_problem(std::string_view name) const {
@@ -196,14 +209,13 @@ std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::in
   if (is_affine(*this, name)) return unscaled_problem(name, std::array{n_rows, n_cols}, check_values);
   if (auto problem = shape_problem(name, std::array{n_rows, n_cols}, "config.json")) return problem;
   const TensorView& weight = *find(name);
-  if (weight.dtype == Dtype::bf16 || weight.dtype == Dtype::f32) return {};
+  if (weight.dtype == Dtype::bf16 || weight.dtype == Dtype::f32) return stray_scales_problem(weight, name);
   if (weight.dtype != Dtype::f8_e4m3) {
     return problem_in(weight, name, fmt::format("dtype {}, expected BF16, F32 or F8_E4M3", dtype_name(weight.dtype)));
   }
 
   const std::string name_of_scale = scale_name(name);
-  const std::int64_t n_col_blocks = n_blocks(n_cols);
-  if (auto problem = shape_problem(name_of_scale, std::array{n_blocks(n_rows), n_col_blocks},
+  if (auto problem = shape_problem(name_of_scale, std::array{n_blocks(n_rows), n_blocks(n_cols)},
                                    "a scale for each 128 x 128 block of the F8_E4M3 weight")) {
     return problem;
   }
@@ -213,23 +225,38 @@ std::optional<Problem> Checkpoint::matrix_problem(std::string_view name, std::in
                       fmt::format("dtype {}, expected F32, BF16 or F16", dtype_name(scale.dtype)));
   }
   if (!check_values) return {};
-  const std::span<const float> values(scales(scale), static_cast<std::size_t>(scale.n_elements()));
-  const auto bad = std::find_if(values.begin(), values.end(), [](float s) { return !std::isfinite(s * kScaleFactor); });
-  if (bad != values.end()) {
-    const std::int64_t at = bad - values.begin();
-    return problem_in(scale, name_of_scale,
-                      fmt::format("{} for block ({}, {}), expected a finite number below 2^68", *bad, at / n_col_blocks,
-                                  at % n_col_blocks));
-  }
+  if (auto problem = block_scales_problem(name)) return problem;
   const std::int64_t at = find_not_finite(weight);
   if (at < 0) return {};
   return problem_in(weight, name, fmt::format("NaN code at {}, expected numbers", index_text(at, weight.shape)));
+}
+
+std::optional<Problem> Checkpoint::block_scales_problem(std::string_view name) const {
+  const std::string name_of_scale = scale_name(name);
+  const TensorView* scale = find(name_of_scale);
+  if (scale == nullptr) return {};
+  const std::vector<float> values = read_widened(*scale);
+  const auto bad = std::find_if(values.begin(), values.end(), [](float s) { return !std::isfinite(s * kScaleFactor); });
+  if (bad == values.end()) return {};
+  return problem_in(*scale, name_of_scale,
+                    fmt::format("{} for block {}, expected a finite number below 2^68", *bad,
+                                index_text(bad - values.begin(), scale->shape)));
+}
+
+std::optional<Problem> Checkpoint::stray_scales_problem(const TensorView& tensor, std::string_view name) const {
+  const std::string name_of_scale = scale_name(name);
+  const TensorView* scale = find(name_of_scale);
+  if (scale == nullptr) return {};
+  return problem_in(
+      *scale, name_of_scale,
+      fmt::format("block scales of a weight that is {}, expected none or an F8_E4M3 weight", dtype_name(tensor.dtype)));
 }
 
 std::optional<Problem> Checkpoint::unscaled_problem(std::string_view name, std::span<const std::int64_t> shape,
                                                     bool check_values) const {
   if (!is_affine(*this, name)) return small_tensor_problem(name, shape);
   if (auto problem = affine_problem(*this, name, shape)) return problem;
+  if (auto problem = stray_scales_problem(*find(name), name)) return problem;
   if (!check_values) return {};
   std::int64_t n_rows = 1;
   for (const std::int64_t n : shape.first(shape.size() - 1)) n_rows *= n;
@@ -239,6 +266,17 @@ std::optional<Problem> Checkpoint::unscaled_problem(std::string_view name, std::
 const float* Checkpoint::scales(const TensorView& tensor) const {
   const auto copy = widened_scales_.find(&tensor);
   return copy != widened_scales_.end() ? copy->second.data() : reinterpret_cast<const float*>(tensor.bytes.data());
+}
+
+void Checkpoint::check_affine_modules() const {
+  if (!affine_) return;
+  for (const auto& [module, format] : affine_->modules()) {
+    if (find(module + ".weight") != nullptr) continue;
+    fail(ErrorCode::config, directory_ / "config.json",
+         fmt::format("quantization.{0}: no such module: the shards hold no {0}.weight; correct the name or take the "
+                     "entry out",
+                     printable(module)));
+  }
 }
 
 void Checkpoint::throw_if(const std::optional<Problem>& problem) const {

@@ -27,8 +27,8 @@ class Checkpoint {
  public:
   /// Opens DIR: model.safetensors.index.json's shards if it exists (every shard present, every name in the shard that
   /// the index gives, no tensor outside the index), else all model*.safetensors (numbered -NNNNN-of-NNNNN: all of
-  /// them); other files are ignored. Reads config.json. Throws Error(file | format) naming what is missing, extra or
-  /// damaged.
+  /// them); other files are ignored. Reads config.json, whose `quantization` names only modules that are there. Throws
+  /// Error(file | format | config) naming what is missing, extra or damaged.
   static Checkpoint open(const std::filesystem::path& directory);
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
@@ -53,7 +53,8 @@ class Checkpoint {
   /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, f8_e4m3 with `…weight_scale_inv` (f32, bf16
   /// or f16 [ceil(n_rows/128), ceil(n_cols/128)]), or packed affine codes with `.scales` and `.biases`. With
   /// `check_values` an FP8 matrix is read once and refused for a NaN code and for a scale that is not finite, also when
-  /// multiplied by 2^60 as the kernels do; of packed codes scales and biases are read. Throws Error(tensor).
+  /// multiplied by 2^60 as the kernels do; of packed codes scales and biases are read. Block scales beside a weight
+  /// that is not FP8 are refused. Throws Error(tensor).
   [[nodiscard]] kernels::MatrixView matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                            bool check_values) const;
 
@@ -70,28 +71,35 @@ class Checkpoint {
   /// Small tensor `name`, bf16 or f32, widened to f32, row-major. Throws Error(tensor).
   [[nodiscard]] std::vector<float> vector(std::string_view name, std::int64_t n) const;
   [[nodiscard]] std::vector<float> small_tensor(std::string_view name, std::span<const std::int64_t> shape) const;
+  /// Vector `name` [n], f32 alone. Throws Error(tensor).
+  [[nodiscard]] std::vector<float> f32_vector(std::string_view name, std::int64_t n) const;
   /// The one element of `name`, of any shape, bf16, f16 or f32. Throws Error(tensor).
   [[nodiscard]] float scalar(std::string_view name) const;
   /// Vector `name` [n], i64. Throws Error(tensor).
   [[nodiscard]] std::vector<std::int64_t> integers(std::string_view name, std::int64_t n) const;
 
-  /// What `matrix`, `unscaled_matrix` or `stacked_matrix`, `small_tensor`, `scalar` and `integers` would throw for, if
-  /// anything.
+  /// What `matrix`, `unscaled_matrix` or `stacked_matrix`, `small_tensor`, `f32_vector`, `scalar` and `integers` would
+  /// throw for, if anything.
   [[nodiscard]] std::optional<Problem> matrix_problem(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                                       bool check_values) const;
   [[nodiscard]] std::optional<Problem> unscaled_problem(std::string_view name, std::span<const std::int64_t> shape,
                                                         bool check_values) const;
   [[nodiscard]] std::optional<Problem> small_tensor_problem(std::string_view name,
                                                             std::span<const std::int64_t> shape) const;
+  [[nodiscard]] std::optional<Problem> f32_problem(std::string_view name, std::span<const std::int64_t> shape) const;
   [[nodiscard]] std::optional<Problem> scalar_problem(std::string_view name) const;
   [[nodiscard]] std::optional<Problem> integers_problem(std::string_view name, std::int64_t n) const;
+  /// The part of `check_values` that reads little: a block scale of FP8 weight `name` that the kernels cannot use.
+  [[nodiscard]] std::optional<Problem> block_scales_problem(std::string_view name) const;
   /// Throws `problem` as Error(tensor), with what to do.
   [[noreturn]] void refuse(const Problem& problem) const;
 
  private:
   [[nodiscard]] std::optional<Problem> shape_problem(std::string_view name, std::span<const std::int64_t> shape,
                                                      std::string_view why) const;
+  [[nodiscard]] std::optional<Problem> stray_scales_problem(const TensorView& tensor, std::string_view name) const;
   [[nodiscard]] const float* scales(const TensorView& tensor) const;
+  void check_affine_modules() const;
   void throw_if(const std::optional<Problem>& problem) const;
 
   std::filesystem::path directory_;

@@ -38,6 +38,7 @@ std::string_view tensor_kind_name(TensorKind kind);
 /// How a tensor may be stored.
 enum class Storage : std::uint8_t {
   plain,     // bf16 or f32
+  f32,       // f32 alone
   unscaled,  // [out, in] or a stack [n, out, in]: bf16, f32, or packed affine codes
   matrix,    // [out, in]: bf16, f32, f8_e4m3 with weight_scale_inv, or packed affine codes
   rows,      // [any number, row size]: bf16, f32, or f8_e4m3 with one scale for all

@@ -139,6 +139,8 @@ std::optional<Problem> find_problem(const Checkpoint& checkpoint, const Expected
       return checkpoint.matrix_problem(expected.name, expected.shape[0], expected.shape[1], check_values);
     case Storage::rows:
       return rows_problem(checkpoint, expected);
+    case Storage::f32:
+      return checkpoint.f32_problem(expected.name, expected.shape);
     case Storage::scalar:
       return checkpoint.scalar_problem(expected.name);
     case Storage::integers:

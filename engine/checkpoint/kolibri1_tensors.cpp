@@ -46,7 +46,10 @@ std::vector<ExpectedTensor> kolibri1_tensors(const Kolibri1Config& config, const
     vector(prefix + "post_attn_norm.weight", hidden, TensorKind::norm);
     vector(prefix + "post_attention_layernorm.weight", hidden, TensorKind::norm);
     matrix(prefix + "mlp.gate.weight", config.num_experts, hidden, TensorKind::router, Storage::plain);
-    vector(layout.expert_bias(prefix), config.num_experts, TensorKind::router);
+    tensors.push_back({layout.expert_bias(prefix),
+                       {config.num_experts},
+                       TensorKind::router,
+                       layout.experts == ExpertLayout::stacked ? Storage::f32 : Storage::plain});
     if (layout.experts == ExpertLayout::stacked) {
       const auto stack = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
         tensors.push_back({fmt::format("{}mlp.switch_mlp.{}_proj.weight", prefix, name),

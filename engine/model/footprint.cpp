@@ -149,8 +149,9 @@ class WeightSums {
     if (tensor.shape.size() == 2) {
       add_matrix(find_matrix(checkpoint_, tensor), tensor.kind == TensorKind::head);
     } else {
-      if (const auto problem = checkpoint_.small_tensor_problem(tensor.name, tensor.shape))
-        checkpoint_.refuse(*problem);
+      const auto problem = tensor.storage == Storage::f32 ? checkpoint_.f32_problem(tensor.name, tensor.shape)
+                                                          : checkpoint_.small_tensor_problem(tensor.name, tensor.shape);
+      if (problem) checkpoint_.refuse(*problem);
       sums_.vector_bytes += n_elements(tensor) * std::int64_t{sizeof(float)};
     }
   }

@@ -65,7 +65,9 @@ Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, 
   layer.post_attn_norm = norm_weight(checkpoint, p + branch_norm + ".weight", h);
   layer.post_attention_layernorm = norm_weight(checkpoint, p + expert_norm + ".weight", h);
   layer.router = checkpoint.plain_matrix(p + "mlp.gate.weight", c.num_experts, h);
-  layer.expert_bias = checkpoint.vector(layout.expert_bias(p), c.num_experts);
+  layer.expert_bias = layout.experts == ExpertLayout::stacked
+                          ? checkpoint.f32_vector(layout.expert_bias(p), c.num_experts)  // MLX directories have it so
+                          : checkpoint.vector(layout.expert_bias(p), c.num_experts);
   layer.shared_expert = find_swiglu(checkpoint, p + "mlp.shared_experts.", h, c.shared_expert_intermediate_size, true);
   layer.post_ffn_norm = norm_weight(checkpoint, p + "post_ffn_norm.weight", h);
   return layer;

@@ -37,9 +37,15 @@ bool is_used_as_stored(const runtime::WeightForm& wanted, const runtime::ExpertW
 
 runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, const std::string& prefix,
                                    std::int64_t hidden_size, std::int64_t width, bool check_values) {
-  return {checkpoint.matrix(prefix + "gate_proj.weight", width, hidden_size, check_values),
-          checkpoint.matrix(prefix + "up_proj.weight", width, hidden_size, check_values),
-          checkpoint.matrix(prefix + "down_proj.weight", hidden_size, width, check_values)};
+  const auto find = [&](const char* name, std::int64_t n_rows, std::int64_t n_cols) {
+    const kernels::MatrixView matrix = checkpoint.matrix(prefix + name, n_rows, n_cols, check_values);
+    if (matrix.format == kernels::Format::e4m3_block && !check_values) {
+      if (const auto problem = checkpoint.block_scales_problem(prefix + name)) checkpoint.refuse(*problem);
+    }
+    return matrix;
+  };
+  return {find("gate_proj.weight", width, hidden_size), find("up_proj.weight", width, hidden_size),
+          find("down_proj.weight", hidden_size, width)};
 }
 
 runtime::ExpertWeights find_stacked_swiglu(const checkpoint::Checkpoint& checkpoint, const std::string& prefix,

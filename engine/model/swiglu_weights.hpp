@@ -14,7 +14,8 @@
 namespace kalibri::model {
 
 /// PREFIXgate_proj.weight and PREFIXup_proj.weight [width, hidden_size], PREFIXdown_proj.weight [hidden_size, width],
-/// in place; check_values as in Checkpoint::matrix. Throws Error(tensor).
+/// in place; check_values as in Checkpoint::matrix, and FP8's block scales, which are few, are looked at without it
+/// too. Throws Error(tensor).
 runtime::ExpertWeights find_swiglu(const checkpoint::Checkpoint& checkpoint, const std::string& prefix,
                                    std::int64_t hidden_size, std::int64_t width, bool check_values);
 

@@ -82,17 +82,20 @@ TEST_CASE("an FP8 matrix with partial edge blocks is its codes times their block
   CHECK_THROWS_AS(decode_rows(matrix, kRows - 1, 2, some.data()), InternalError);
 }
 
-TEST_CASE("an FP8 NaN code or a scale that is no number is refused, and only where it lies") {
+TEST_CASE("an FP8 NaN code is refused where it lies, a scale that is no number when the matrix is found") {
   Fp8Checkpoint source;
   source.codes[static_cast<std::size_t>(200 * kCols + 130)] = std::byte{0xff};
-  source.scales[4] = INFINITY;  // rows 256 on, columns 0 to 127
   const Checkpoint checkpoint = source.write();
   const StoredMatrix matrix = find_matrix(checkpoint, "m.weight", kRows, kCols);
   std::vector<float> rows(static_cast<std::size_t>(kRows * kCols));
   CHECK_NOTHROW(decode_rows(matrix, 0, 200, rows.data()));
   CHECK_THROWS_WITH(decode_rows(matrix, 200, 1, rows.data()),
                     ContainsSubstring("m.weight: row 200, columns 128 to 191"));
-  CHECK_THROWS_WITH(decode_rows(matrix, 256, 1, rows.data()), ContainsSubstring("m.weight: row 256, columns 0 to 127"));
+  CHECK_NOTHROW(decode_rows(matrix, 201, kRows - 201, rows.data()));
+  source.scales[4] = INFINITY;
+  const Checkpoint damaged = source.write();
+  CHECK_THROWS_WITH(find_matrix(damaged, "m.weight", kRows, kCols),
+                    ContainsSubstring("m.weight_scale_inv: the scale of block (2, 0) is inf"));
 }
 
 TEST_CASE("a tensor of another shape, without its scales or of a dtype that is no number here is refused") {

@@ -37,7 +37,7 @@ TEST_CASE("the released model in MLX's layout has 1,907 tensors when all that ca
   const Kolibri1Config config = Kolibri1Config::from_json(test::released_config(), "config.json");
   std::size_t n = 0;
   for (const ExpectedTensor& tensor : kolibri1_tensors(config, {ExpertLayout::stacked})) {
-    n += tensor.storage == Storage::plain ? 1 : 3;
+    n += tensor.storage == Storage::plain || tensor.storage == Storage::f32 ? 1 : 3;
   }
   CHECK(n == 1907);
 }
@@ -69,6 +69,15 @@ TEST_CASE("a quantization block that names no affine format is refused by the ke
   refused({"quantization.mode", "affine"}, [](auto& q) { q["mode"] = "mxfp4"; });
   refused({"quantization." + kQuery + ".bits", "1, expected"}, [](auto& q) { q[kQuery]["bits"] = 1; });
   refused({kQuery, "expected an object"}, [](auto& q) { q[kQuery] = 8; });
+  for (const nlohmann::json& block : {nlohmann::json("4bit"), nlohmann::json{4, 64}, nlohmann::json(true)}) {
+    refused({"config.json: quantization: " + block.dump() + ", expected an object with bits and group_size"},
+            [&](auto& q) { q = block; });
+  }
+  for (const nlohmann::json& entry : {nlohmann::json(false), nlohmann::json{{"bits", 8}, {"group_size", 64}}}) {
+    refused({"config.json: quantization.model.layers.7.self_attn.q_proj: no such module",
+             "no model.layers.7.self_attn.q_proj.weight"},
+            [&](auto& q) { q["model.layers.7.self_attn.q_proj"] = entry; });
+  }
 
   golden.config["quantization_config"]["bits"] = 8;
   test::check_refused(ErrorCode::config, {"quantization_config: differs from quantization"},
@@ -119,6 +128,12 @@ TEST_CASE("packed weights whose parts do not fit are problems by name") {
     gate.shape = {16, 32};
     gate.bytes.resize(gate.bytes.size() / 2);
   });
+}
+
+TEST_CASE("a quantization block that is no object is told so, whatever stands beside it") {
+  const auto config = nlohmann::json::parse(R"({"quantization": [4, 64], "quantization_config": {"bits": 4}})");
+  test::check_refused(ErrorCode::config, {"quantization: [4,64], expected an object"},
+                      [&] { (void)AffineConfig::from_json(config, "config.json"); });
 }
 
 TEST_CASE("packed weights without a quantization block are problems, each of them") {
