@@ -216,6 +216,7 @@ void add_tables(CLI::App& app, Command& chosen) {
   command.add_option("--reference-program", options->reference_program,
                      "kalibri-reference, if not beside this program");
   command.add_option("--threads", options->n_threads, "0 = one a core (never changes a bit)");
+  kalibri::cli::add_expert_cache(command, options->expert_cache);
   command.add_flag("--fresh", options->fresh, "Measure again what an earlier run left in the folder");
   command.add_flag("--keep-dumps", options->keep_dumps, "Leave each variant's dumps in the folder");
   command.add_flag("--json", options->json, "Write tables.json to standard output instead of tables");

@@ -62,11 +62,30 @@ json describe(const std::vector<Prompt>& prompts) {
   return list;
 }
 
-/// The tables of an earlier run in this folder, or null.
-json read_tables(const fs::path& path) {
+/// The tables of an earlier run in this folder, or null. Throws Error(usage) when they are another checkpoint's.
+json read_tables(const fs::path& path, const std::string& fingerprint) {
   std::ifstream file(path);
   json tables = json::parse(file, nullptr, false);
+  const json::json_pointer other("/checkpoint/fingerprint");
+  if (tables.is_object() && tables.contains(other) && tables.at(other) != fingerprint) {
+    throw Error(ErrorCode::usage,
+                fmt::format("{}: the tables of another checkpoint, fingerprint {}, expected {}; name another folder "
+                            "with --out, or remove this one",
+                            path.string(), tables.at(other).dump(), json(fingerprint).dump()));
+  }
   return !tables.is_discarded() && reports::tables_error(tables).empty() ? tables : json();
+}
+
+/// Throws Error(usage) for weights that are quantised already: each variant would quantise them a second time.
+void refuse_packed_weights(const checkpoint::Checkpoint& checkpoint) {
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (tensor->dtype != checkpoint::Dtype::u32) continue;
+    throw Error(ErrorCode::usage,
+                fmt::format("{}: {}: packed codes (U32), but tables measures what each precision costs the weights "
+                            "that were trained: give the FP8 or bf16 directory that this one was converted from; "
+                            "what an MLX directory computes is shown by 'kalibri verify'",
+                            tensor->file->path().string(), name));
+  }
 }
 
 class Tables {
@@ -76,7 +95,9 @@ class Tables {
         directory_(std::move(directory)),
         checkpoint_(checkpoint),
         variants_(choose_variants(options.variants)),
+        cache_(expert_cache(options.expert_cache)),
         pool_(thread_count(options.n_threads)) {
+    cache_.is_optional = true;  // most variants make other forms of the experts: that is said, not refused
     const model::ModelInfo info = model::Model(checkpoint, {}).info();
     window_ = info.window;
     if (!options.reference.empty()) reference_ = open_reference(options.reference);
@@ -104,7 +125,9 @@ class Tables {
 
   /// The folder is this run's own from here on.
   json run() {
-    const json earlier = options_.fresh ? json() : read_tables(directory_ / "tables.json");
+    const json found =
+        read_tables(directory_ / "tables.json", tables_.at("/checkpoint/fingerprint"_json_pointer).get<std::string>());
+    const json earlier = options_.fresh ? json() : found;
     const bool fits = !earlier.is_null() && earlier.at("program") == tables_.at("program") &&
                       earlier.at("checkpoint") == tables_.at("checkpoint") &&
                       earlier.at("prompts") == tables_.at("prompts");
@@ -126,7 +149,9 @@ class Tables {
                         {"prompt_source", prompt_source},
                         {"reference", options_.reference},
                         {"reference_program", options_.reference_program},
-                        {"threads", options_.n_threads}});
+                        {"threads", options_.n_threads},
+                        {"expert_cache", options_.expert_cache.size},
+                        {"expert_reads", options_.expert_cache.reads}});
   }
 
   /// The given dump; that of `earlier` (may be null), and then its variants too, when the file and the program that
@@ -192,7 +217,9 @@ class Tables {
         return;
       }
       result["reason"] = kNotFinished;
-      measure(variant, model::Model(checkpoint_, parsed), result);
+      const model::Model model(checkpoint_, parsed, cache_);
+      if (options_.warnings != nullptr) tell_cache(variant, model, *options_.warnings);
+      measure(variant, model, result);
       result["status"] = "measured";
       result["reason"] = nullptr;
     } catch (const Error& error) {
@@ -200,6 +227,13 @@ class Tables {
     } catch (const dump::Error& error) {
       entry(variant, precision)["reason"] = text::to_utf8(error.what());
     }
+  }
+
+  void tell_cache(const TableVariant& variant, const model::Model& model, std::ostream& warnings) const {
+    tell_expert_cache(model, warnings);
+    if (!cache_.is_wanted() || model.expert_cache()) return;
+    warnings << fmt::format(
+        "kalibri: {}: without --expert-cache: it makes another form of the experts than is stored\n", variant.name);
   }
 
   void measure(const TableVariant& variant, const model::Model& model, json& result) {
@@ -275,6 +309,7 @@ class Tables {
   fs::path directory_;
   const checkpoint::Checkpoint& checkpoint_;
   std::vector<TableVariant> variants_;
+  runtime::ExpertCacheOptions cache_;
   ThreadPool pool_;
   std::int64_t window_ = 0;
   std::unique_ptr<const dump::Reader> reference_;
@@ -289,6 +324,7 @@ int tables_command(const TablesOptions& options, std::ostream& out) {
     throw Error(ErrorCode::usage, "tables: --tokens or --prompts, not both");
   }
   const auto checkpoint = checkpoint::Checkpoint::open(options.directory);
+  refuse_packed_weights(checkpoint);
   const fs::path directory = options.out.empty()
                                  ? fs::path(fmt::format("kalibri-tables-{}", checkpoint_name(options.directory)))
                                  : fs::path(options.out);

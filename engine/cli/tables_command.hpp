@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/cli/expert_cache_flags.hpp"
+
 namespace kalibri::cli {
 
 struct TablesOptions {
@@ -17,6 +19,7 @@ struct TablesOptions {
   std::string reference;              // R.h5 (fp32, chained) instead of running the program
   std::string reference_program;      // empty: kalibri-reference beside this program
   int n_threads = 0;                  // 0 = one a core
+  ExpertCacheFlags expert_cache;      // for the variants that use experts as they are stored
   bool fresh = false;                 // take nothing from an earlier run
   bool keep_dumps = false;
   bool json = false;  // tables.json to `out` instead of tables
@@ -28,7 +31,8 @@ struct TablesOptions {
 /// Measures the variants one after the other, writes tables.json and tables.md after each, and prints the tables to
 /// `out`. A variant that cannot run is in the tables as not run, with the reason. What an earlier run in the same
 /// folder measured is taken, when program, checkpoint, prompts, reference and precision are the same. Returns 0: tables
-/// judge nothing. Throws Error, dump::Error (status 2).
+/// judge nothing. Throws Error, dump::Error (status 2), also for a checkpoint that is quantised already and for a
+/// folder of another checkpoint's tables.
 int tables_command(const TablesOptions& options, std::ostream& out);
 
 }  // namespace kalibri::cli

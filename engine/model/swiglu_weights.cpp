@@ -1,5 +1,6 @@
 #include "engine/model/swiglu_weights.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/error.hpp"
@@ -72,17 +73,18 @@ std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkp
                                                         const runtime::WeightForms& forms,
                                                         std::function<void(std::int64_t, std::int64_t)> check,
                                                         const runtime::ExpertCacheOptions& cache) {
-  if (!cache.is_wanted()) {
+  const bool can_be_cached = std::ranges::all_of(experts, [&](const auto& layer) {
+    return std::ranges::all_of(
+        layer, [&](const auto& expert) { return is_used_as_stored(forms.precision().experts, expert); });
+  });
+  if (!cache.is_wanted() || (!can_be_cached && cache.is_optional)) {
     return std::make_unique<runtime::ResidentExperts>(std::move(experts), forms, std::move(check), forget_swiglu);
   }
-  for (const auto& layer : experts) {
-    for (const runtime::ExpertWeights& expert : layer) {
-      if (is_used_as_stored(forms.precision().experts, expert)) continue;
-      throw Error(ErrorCode::usage, "an expert cache holds experts as they are stored, but precision " +
-                                        forms.precision().text() +
-                                        " makes another form of them: leave one of the two out, or take "
-                                        "experts=native");
-    }
+  if (!can_be_cached) {
+    throw Error(ErrorCode::usage, "an expert cache holds experts as they are stored, but precision " +
+                                      forms.precision().text() +
+                                      " makes another form of them: leave one of the two out, or take "
+                                      "experts=native");
   }
   return std::make_unique<runtime::StreamedExperts>(experts, checkpoint::TensorPlaces(checkpoint), cache,
                                                     std::move(check));

@@ -30,7 +30,7 @@ void classify_weights(const checkpoint::Checkpoint& checkpoint, const std::vecto
 
 /// The routed experts [n_layers][n_experts], mapped, as the cache's options want them; check(layer, expert) throws
 /// Error(tensor) for values that cannot be used. Throws Error(usage) for a cache of experts that are not used as
-/// stored.
+/// stored, unless it is optional.
 std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkpoint& checkpoint,
                                                         std::vector<std::vector<runtime::ExpertWeights>> experts,
                                                         const runtime::WeightForms& forms,

@@ -16,6 +16,7 @@ struct ExpertCacheOptions {
   std::int64_t n_bytes = 0;  // memory for all layers' slots. Both 0: no cache, experts are used where they are mapped
   ReadMode mode = ReadMode::automatic;
   ReadEngine engine = ReadEngine::automatic;
+  bool is_optional = false;  // where experts are not used as they are stored: none, instead of an error
   [[nodiscard]] bool is_wanted() const { return n_slots > 0 || n_bytes > 0; }
 };
 
@@ -38,6 +39,10 @@ struct ExpertStatistics {
   double wait_s = 0;  // that threads stood waiting for experts, all threads' together
   double read_s = 0;  // that reads were under way
 
+  friend ExpertStatistics operator+(const ExpertStatistics& a, const ExpertStatistics& b) {
+    return {a.n_hits + b.n_hits, a.n_misses + b.n_misses, a.bytes_read + b.bytes_read, a.wait_s + b.wait_s,
+            a.read_s + b.read_s};
+  }
   friend ExpertStatistics operator-(const ExpertStatistics& a, const ExpertStatistics& b) {
     return {a.n_hits - b.n_hits, a.n_misses - b.n_misses, a.bytes_read - b.bytes_read, a.wait_s - b.wait_s,
             a.read_s - b.read_s};

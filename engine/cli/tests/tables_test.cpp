@@ -103,19 +103,65 @@ TEST_CASE("what an earlier run measured is taken when nothing has changed, and j
   CHECK(scene.tables().at("reference").at("sha256") != first.at("reference").at("sha256"));
 }
 
-TEST_CASE("what an earlier run measured of other prompts, another checkpoint or reference is not taken") {
+TEST_CASE("what an earlier run measured of other prompts or another reference is not taken") {
   const Scene scene;
   REQUIRE(scene.run({"--variants", "fp32", "--keep-dumps"}).exit_status == 0);
   const json first = scene.tables();
   SECTION("prompts") { scene.write_tokens(19); }
-  SECTION("checkpoint") {
-    fs::remove_all(scene.checkpoint);
-    fixtures::make_kolibri1(scene.checkpoint, fixtures::kolibri1_tiny(), {.seed = 2});
-  }
   SECTION("reference") { fs::remove(scene.out / "reference.h5"); }
   REQUIRE(scene.run({"--variants", "bf16"}).exit_status == 0);
   CHECK(names(scene.tables()) == std::vector<std::string>{"bf16"});
   CHECK(scene.tables().at("reference") != first.at("reference"));
+}
+
+TEST_CASE("another checkpoint's tables are not written over") {
+  const Scene scene;
+  REQUIRE(scene.run({"--variants", "fp32"}).exit_status == 0);
+  const std::string before = fixtures::read_file(scene.out / "tables.json");
+  fs::remove_all(scene.checkpoint);
+  fixtures::make_kolibri1(scene.checkpoint, fixtures::kolibri1_tiny(), {.seed = 2});
+  for (const char* flag : {"--keep-dumps", "--fresh"}) {
+    const RunResult run = scene.run({"--variants", "fp32", flag});
+    CHECK(run.exit_status == 2);
+    CHECK_THAT(run.err, ContainsSubstring("tables.json: the tables of another checkpoint") &&
+                            ContainsSubstring(json::parse(before).at("checkpoint").at("fingerprint")));
+    CHECK(fixtures::read_file(scene.out / "tables.json") == before);
+  }
+  fs::remove_all(scene.out);
+  CHECK(scene.run({"--variants", "fp32"}).exit_status == 0);
+}
+
+TEST_CASE("a checkpoint that is quantised already is refused, whichever variants are asked for") {
+  const Scene scene;
+  const fs::path packed = scene.folder.path() / "packed";
+  REQUIRE(test::kalibri_program({"convert", scene.checkpoint, packed, "--group-size", "32"}).exit_status == 0);
+  const RunResult run =
+      test::kalibri_program({"tables", packed, "--tokens", scene.tokens, "--out", scene.out, "--variants", "fp32"});
+  CHECK(run.exit_status == 2);
+  CHECK_THAT(run.err, ContainsSubstring("packed codes (U32)") && ContainsSubstring(".safetensors") &&
+                          ContainsSubstring("that this one was converted from"));
+  CHECK_FALSE(fs::exists(scene.out));
+}
+
+TEST_CASE("tables with an expert cache are the same, and it is said where a variant goes without") {
+  const Scene scene;
+  fs::remove_all(scene.checkpoint);
+  fixtures::make_kolibri1(scene.checkpoint, fixtures::kolibri1_tiny(), {.fp8 = false});
+  REQUIRE(scene.run({"--variants", "bf16,4bit"}).exit_status == 0);
+  const json without = scene.tables();
+  const RunResult run = scene.run({"--variants", "bf16,4bit", "--fresh", "--expert-cache", "3"});
+  INFO(run.err);
+  REQUIRE(run.exit_status == 0);
+  CHECK_THAT(run.err, ContainsSubstring("kalibri: expert cache: 3 of") &&
+                          ContainsSubstring("kalibri: 4bit: without --expert-cache"));
+  CHECK(run.err.find("bf16: without") == std::string::npos);
+  CHECK(scene.tables().at("options").at("expert_cache") == "3");
+  for (const std::size_t i : {0U, 1U}) {
+    json is = scene.tables().at("variants").at(i);
+    is["wall_s"] = without.at("variants").at(i).at("wall_s");
+    CHECK(is == without.at("variants").at(i));
+  }
+  CHECK(scene.run({"--variants", "bf16", "--expert-cache", "0"}).exit_status == 2);
 }
 
 TEST_CASE("a dump of an earlier run is taken, and one that was cut short is not") {
