@@ -1,19 +1,21 @@
 #include "engine/cli/bench_command.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/page_cache.hpp"
 #include "engine/cli/peak_memory.hpp"
 #include "engine/cli/precision_help.hpp"
 #include "engine/cli/seeded_prompts.hpp"
@@ -46,9 +48,21 @@ struct Stretch {
   double seconds = 0;
   PhaseClock::Seconds phases = {};
   std::int64_t weight_bytes = 0;
+  runtime::ExpertStatistics experts = {};
+  double expert_wait_s = 0;  // of phase experts: for reads from disk, a thread's mean
 
   [[nodiscard]] double rate() const { return seconds > 0 ? static_cast<double>(n_tokens) / seconds : 0; }
   [[nodiscard]] double bytes_per_second() const { return static_cast<double>(weight_bytes) / seconds; }
+  /// The phases by name; of the experts' time the waiting is another part than the arithmetic.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> parts() const {
+    std::vector<std::pair<std::string, double>> parts;
+    for (std::size_t i = 0; i < runtime::kPhases; ++i) {
+      const bool waits = static_cast<runtime::Phase>(i) == runtime::Phase::experts;
+      parts.emplace_back(runtime::kPhaseNames[i], phases[i] - (waits ? expert_wait_s : 0));
+      if (waits) parts.emplace_back("expert_wait", expert_wait_s);
+    }
+    return parts;
+  }
 };
 
 struct Request {
@@ -61,11 +75,13 @@ struct Request {
 
 class Bench {
  public:
-  explicit Bench(const BenchOptions& options)
+  Bench(const BenchOptions& options, std::ostream& notes)
       : options_(options),
         checkpoint_(checkpoint::Checkpoint::open(options.directory)),
-        model_(checkpoint_, runtime::Precision::parse(options.precision)),
+        model_(checkpoint_, runtime::Precision::parse(options.precision), expert_cache(options.expert_cache)),
+        load_s_(seconds_since(start_)),
         pool_(thread_count(options.n_threads)) {
+    tell_expert_cache(model_, notes);
     const std::int64_t longest = model_.info().max_positions;
     if (options.n_prompt + options.n_answer > longest) {
       throw Error(ErrorCode::usage,
@@ -104,6 +120,7 @@ class Bench {
 
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] int n_threads() const { return pool_.n_threads(); }
+  [[nodiscard]] double load_s() const { return load_s_; }
 
  private:
   void tell(const std::string& text) const {
@@ -121,11 +138,16 @@ class Bench {
     model::GenerateOptions options;
     options.max_tokens = options_.n_answer;
     options.sampling.temperature = 0;
-    auto end_stretch = [&clock, since = Clock::now()](Stretch& stretch, std::int64_t n_tokens) mutable {
+    auto end_stretch = [&, since = Clock::now(), before = model_.expert_statistics()](Stretch& stretch,
+                                                                                      std::int64_t n_tokens) mutable {
       clock.enter(runtime::Phase::other);
-      stretch = {n_tokens, seconds_since(since), clock.seconds(), clock.weight_bytes()};
+      const runtime::ExpertStatistics now = model_.expert_statistics();
+      stretch = {n_tokens,        seconds_since(since),
+                 clock.seconds(), clock.weight_bytes(),
+                 now - before,    (now - before).wait_s / pool_.n_threads()};
       clock.reset();
       since = Clock::now();
+      before = now;
     };
     bool is_first = true;
     model::GenerateHooks hooks;
@@ -143,85 +165,141 @@ class Bench {
   }
 
   const BenchOptions& options_;
+  Clock::time_point start_ = Clock::now();
   checkpoint::Checkpoint checkpoint_;
   model::Model model_;
+  double load_s_;
   ThreadPool pool_;
   runtime::ReadRate read_rate_;
 };
 
-/// Asks the system to forget what it has of the checkpoint's files. Files in use elsewhere may stay.
-void drop_from_page_cache(const std::string& directory) {
-  std::vector<std::filesystem::path> files;
-  {
-    const auto checkpoint = checkpoint::Checkpoint::open(directory);
-    for (const checkpoint::SafetensorsFile& shard : checkpoint.shards()) files.push_back(shard.path());
-  }  // what is mapped stays in memory
-  for (const std::filesystem::path& file : files) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) continue;
-    ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(descriptor);
-  }
-}
-
-ordered_json to_json(const Stretch& stretch) {
+ordered_json to_json(const Stretch& stretch, const Bench& bench) {
   ordered_json phases;
-  for (std::size_t i = 0; i < runtime::kPhases; ++i) phases[runtime::kPhaseNames[i]] = stretch.phases[i];
-  return {{"tokens", stretch.n_tokens},
-          {"seconds", stretch.seconds},
-          {"tokens_per_second", stretch.rate()},
-          {"weight_bytes", stretch.weight_bytes},
-          {"phases_s", phases}};
+  for (const auto& [name, seconds] : stretch.parts()) phases[name] = seconds;
+  ordered_json json = {{"tokens", stretch.n_tokens},
+                       {"seconds", stretch.seconds},
+                       {"tokens_per_second", stretch.rate()},
+                       {"weight_bytes", stretch.weight_bytes},
+                       {"phases_s", phases}};
+  if (bench.model().expert_cache()) json["experts"] = expert_statistics_json(stretch.experts, bench.n_threads());
+  return json;
 }
 
-ordered_json to_json(const Request& request) {
+ordered_json to_json(const Request& request, const Bench& bench) {
   return {{"name", request.name},
           {"reused", request.n_reused},
-          {"prompt", to_json(request.prompt)},
-          {"answer", to_json(request.answer)},
+          {"prompt", to_json(request.prompt, bench)},
+          {"answer", to_json(request.answer, bench)},
           {"read_bytes_per_second", request.read_rate}};
 }
 
 std::string share_text(const Stretch& stretch) {
   std::string text;
-  for (std::size_t i = 0; i < runtime::kPhases; ++i) {
-    const double share = stretch.phases[i] / stretch.seconds;
-    if (share >= 0.005)
-      text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", runtime::kPhaseNames[i], 100 * share);
+  for (const auto& [name, seconds] : stretch.parts()) {
+    const double share = seconds / stretch.seconds;
+    if (share >= 0.005) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", name, 100 * share);
   }
   return text;
 }
 
 /// The median of a number over the requests.
 template <typename Number>
-double median_of(const std::vector<Request>& requests, Number number) {
+double median_of(std::span<const Request> requests, Number number) {
   std::vector<double> values;
   for (const Request& request : requests) values.push_back(number(request));
   return median(values);
 }
 
-std::string repeats_text(const std::vector<Request>& requests) {
-  const double answer_rate = median_of(requests, [](const Request& r) { return r.answer.rate(); });
-  const double share = median_of(requests, [](const Request& r) { return r.answer.bytes_per_second() / r.read_rate; });
-  const Request& last = requests.back();
-  return fmt::format("prompt    {:>6} tokens  {:>9.2f} tok/s  ({})\n", last.prompt.n_tokens,
-                     median_of(requests, [](const Request& r) { return r.prompt.rate(); }), share_text(last.prompt)) +
-         fmt::format("answer    {:>6} tokens  {:>9.2f} tok/s  ({})\n", last.answer.n_tokens, answer_rate,
-                     share_text(last.answer)) +
-         fmt::format("weights   {:.3f} GB a token of the answer: {:.1f} GB/s, {:.2f} of the read-sum of {:.1f} GB/s\n",
-                     static_cast<double>(last.answer.weight_bytes) / static_cast<double>(last.answer.n_tokens) / kGiga,
-                     median_of(requests, [](const Request& r) { return r.answer.bytes_per_second() / kGiga; }), share,
-                     median_of(requests, [](const Request& r) { return r.read_rate / kGiga; }));
+double answer_gb_a_token(const Request& request) {
+  return static_cast<double>(request.answer.weight_bytes) / static_cast<double>(request.answer.n_tokens) / kGiga;
 }
 
-std::string campaign_text(const std::vector<Request>& requests) {
-  std::string text =
-      "| request | prompt tokens | reused | first token s | prompt tok/s | answer tok/s |\n|---|---|---|---|---|---|\n";
+/// What both forms of a row begin with.
+std::string row_head(const Bench& bench) {
+  const model::ModelInfo& info = bench.model().info();
+  const auto cache = bench.model().expert_cache();
+  return fmt::format("| {} | {} | {} | {} | {} | {} |", info.model_type, info.n_layers,
+                     bench.model().precision().text(),
+                     cache ? fmt::format("{} of {}", cache->n_slots, cache->n_experts) : "all", kernels::kernels().isa,
+                     bench.n_threads());
+}
+
+constexpr const char* kRowTitles = "| model | layers | precision | experts kept | isa | threads |";
+constexpr const char* kRowRule = "|---|---|---|---|---|---|";
+
+double peak_gib() { return static_cast<double>(peak_rss_bytes()) / (1 << 30); }
+
+std::string repeats_text(const std::vector<Request>& requests, const Bench& bench) {
+  const double prompt_rate = median_of(requests, [](const Request& r) { return r.prompt.rate(); });
+  const double answer_rate = median_of(requests, [](const Request& r) { return r.answer.rate(); });
+  const double share = median_of(requests, [](const Request& r) { return r.answer.bytes_per_second() / r.read_rate; });
+  const double weight_rate = median_of(requests, [](const Request& r) { return r.answer.bytes_per_second() / kGiga; });
+  const Request& last = requests.back();
+  const auto experts = [&](const Stretch& stretch) {
+    return bench.model().expert_cache() ? expert_statistics_text(stretch.experts, bench.n_threads()) : "";
+  };
+  return fmt::format("prompt    {:>6} tokens  {:>9.2f} tok/s  ({}){}\n", last.prompt.n_tokens, prompt_rate,
+                     share_text(last.prompt), experts(last.prompt)) +
+         fmt::format("answer    {:>6} tokens  {:>9.2f} tok/s  ({}){}\n", last.answer.n_tokens, answer_rate,
+                     share_text(last.answer), experts(last.answer)) +
+         fmt::format("weights   {:.3f} GB a token of the answer: {:.1f} GB/s, {:.2f} of the read-sum of {:.1f} GB/s\n",
+                     answer_gb_a_token(last), weight_rate, share,
+                     median_of(requests, [](const Request& r) { return r.read_rate / kGiga; })) +
+         fmt::format("memory    {:.2f} GiB at most; {:.2f} s to load\n\n", peak_gib(), bench.load_s()) +
+         fmt::format(
+             "{} prompt tok/s | answer tok/s | GB a token | GB/s | of read-sum | peak GiB "
+             "|\n{}---|---|---|---|---|---|\n",
+             kRowTitles, kRowRule) +
+         fmt::format("{} {:.2f} | {:.2f} | {:.3f} | {:.1f} | {:.2f} | {:.2f} |\n", row_head(bench), prompt_rate,
+                     answer_rate, answer_gb_a_token(last), weight_rate, share, peak_gib());
+}
+
+/// A row a request, then one of the whole campaign.
+std::string campaign_text(const std::vector<Request>& requests, const Bench& bench) {
+  const bool has_cache = bench.model().expert_cache().has_value();
+  std::string text = fmt::format(
+      "| request | prompt tokens | reused | first token s | prompt tok/s | answer tok/s |{}\n"
+      "|---|---|---|---|---|---|{}\n",
+      has_cache ? " expert hits | GB read | read GB/s | wait s |" : "", has_cache ? "---|---|---|---|" : "");
   for (const Request& r : requests) {
-    text += fmt::format("| {} | {} | {} | {:.3f} | {:.2f} | {:.2f} |\n", r.name, r.prompt.n_tokens + r.n_reused,
+    text += fmt::format("| {} | {} | {} | {:.3f} | {:.2f} | {:.2f} |", r.name, r.prompt.n_tokens + r.n_reused,
                         r.n_reused, r.prompt.seconds, r.prompt.rate(), r.answer.rate());
+    if (has_cache) {
+      const ordered_json experts = expert_statistics_json(r.prompt.experts + r.answer.experts, bench.n_threads());
+      text += fmt::format(" {:.1f} % | {:.3f} | {:.2f} | {:.3f} |", 100 * experts.at("hit_rate").get<double>(),
+                          experts.at("bytes_read").get<double>() / kGiga,
+                          experts.at("bytes_per_s").get<double>() / kGiga, experts.at("wait_s").get<double>());
+    }
+    text += '\n';
   }
-  return text;
+  const std::span others = std::span(requests).subspan(2);
+  return text +
+         fmt::format(
+             "\n{} load s | cold first token s | repeat first token s | other prompts: first token s | "
+             "prompt tok/s | answer tok/s | peak GiB |\n{}---|---|---|---|---|---|---|\n",
+             kRowTitles, kRowRule) +
+         fmt::format("{} {:.2f} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {:.2f} | {:.2f} |\n", row_head(bench),
+                     bench.load_s(), requests[0].prompt.seconds, requests[1].prompt.seconds,
+                     median_of(others, [](const Request& r) { return r.prompt.seconds; }),
+                     median_of(others, [](const Request& r) { return r.prompt.rate(); }),
+                     median_of(others, [](const Request& r) { return r.answer.rate(); }), peak_gib());
+}
+
+/// Puts the checkpoint's files out of the page cache, and says so when some of them stayed.
+PageCacheDrop drop_checkpoint(const std::string& directory, std::ostream& notes) {
+  std::vector<std::filesystem::path> files;
+  {
+    const auto checkpoint = checkpoint::Checkpoint::open(directory);
+    for (const checkpoint::SafetensorsFile& shard : checkpoint.shards()) files.push_back(shard.path());
+  }  // what is mapped stays in memory
+  const PageCacheDrop dropped = drop_from_page_cache(files);
+  if (dropped.bytes_left > 0) {
+    notes << fmt::format(
+        "kalibri: warning: {:.3f} of {:.3f} GB of the checkpoint stay in the page cache (mapped by "
+        "another program, on a file system in memory, or another user's files): the first request is not quite cold\n",
+        static_cast<double>(dropped.bytes_left) / kGiga, static_cast<double>(dropped.bytes) / kGiga);
+  }
+  return dropped;
 }
 
 }  // namespace
@@ -242,14 +320,16 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", options.n_threads, "0 = one a core (never changes a bit)");
+  add_expert_cache(command, options.expert_cache);
   command.add_flag("--campaign", options.campaign,
                    "A cold request, its repeat, and four other prompts, as a server would see them");
   command.add_flag("--json", options.json, "Write JSON");
 }
 
-int bench_command(const BenchOptions& options, std::ostream& out) {
-  if (options.campaign) drop_from_page_cache(options.directory);
-  Bench bench(options);
+int bench_command(const BenchOptions& options, std::ostream& out, std::ostream& notes) {
+  std::optional<PageCacheDrop> dropped;
+  if (options.campaign) dropped = drop_checkpoint(options.directory, notes);
+  Bench bench(options, notes);
   const std::vector<Request> requests = options.campaign ? bench.campaign() : bench.repeats();
   const model::ModelInfo& info = bench.model().info();
   if (options.json) {
@@ -260,16 +340,18 @@ int bench_command(const BenchOptions& options, std::ostream& out) {
                          {"threads", bench.n_threads()},
                          {"chunk", options.chunk},
                          {"campaign", options.campaign},
-                         {"peak_rss_bytes", peak_rss_bytes()},
-                         {"requests", ordered_json::array()}};
-    for (const Request& request : requests) json["requests"].push_back(to_json(request));
+                         {"load_s", bench.load_s()},
+                         {"peak_rss_bytes", peak_rss_bytes()}};
+    if (dropped) json["page_cache"] = {{"bytes", dropped->bytes}, {"bytes_left", dropped->bytes_left}};
+    if (const auto cache = bench.model().expert_cache()) json["expert_cache"] = expert_cache_json(*cache);
+    json["requests"] = ordered_json::array();
+    for (const Request& request : requests) json["requests"].push_back(to_json(request, bench));
     out << json.dump(1) << '\n';
     return 0;
   }
   out << fmt::format("{}, {} layers, {}, {}, {} threads\n", info.model_type, info.n_layers,
                      bench.model().precision().text(), kernels::kernels().isa, bench.n_threads())
-      << (options.campaign ? campaign_text(requests) : repeats_text(requests))
-      << fmt::format("memory    {:.2f} GiB at most\n", static_cast<double>(peak_rss_bytes()) / (1 << 30));
+      << (options.campaign ? campaign_text(requests, bench) : repeats_text(requests, bench));
   return 0;
 }
 

@@ -155,7 +155,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   command.callback([&chosen, options] {
     chosen = [options] {
       options->progress = ::isatty(STDERR_FILENO) != 0 ? &std::cerr : nullptr;
-      return kalibri::cli::bench_command(*options, std::cout);
+      return kalibri::cli::bench_command(*options, std::cout, std::cerr);
     };
   });
 }

@@ -1,12 +1,17 @@
 // `kalibri bench` from outside: what it counts is what a run does, and its parts add up. Speeds are not judged.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "engine/base/mapped_file.hpp"
+#include "engine/cli/page_cache.hpp"
 #include "fixtures/catch.hpp"
+#include "fixtures/checkpoint_copy.hpp"
 #include "fixtures/golden.hpp"
 #include "fixtures/run_program.hpp"
 #include "fixtures/safetensors_reader.hpp"
@@ -82,6 +87,62 @@ TEST_CASE("a campaign's repeat goes on from what is held, and other prompts begi
   }
   CHECK(names == std::vector<std::string>{"cold", "repeat", "prompt 1", "prompt 2", "prompt 3", "prompt 4"});
   CHECK(reused == std::vector<std::int64_t>{0, 40, 0, 0, 0, 0});
+  CHECK(result.at("load_s").get<double>() > 0);
+  CHECK(result.at("page_cache").at("bytes") == fs::file_size(*directory / "model.safetensors"));
+  CHECK_FALSE(result.contains("expert_cache"));
+}
+
+TEST_CASE("a campaign drops the checkpoint from the page cache, and says what stayed there") {
+  const auto golden = fixtures::find_golden("kolibri1-k1");
+  if (!golden) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  const fixtures::CheckpointCopy copy(*golden);
+  const std::vector<std::string> campaign = {"-p", "8", "-n", "2", "--campaign"};
+  const auto n_bytes = static_cast<std::int64_t>(fs::file_size(copy.weights()));
+  const cli::PageCacheDrop free = cli::drop_from_page_cache({copy.weights()});
+  CHECK(free.bytes == n_bytes);
+  if (free.bytes_left == 0) CHECK(bench(copy.directory(), campaign).err == "");  // not so in memory
+
+  const MappedFile held(copy.weights());
+  unsigned sum = 0;
+  for (const std::byte byte : held.bytes()) sum += std::to_integer<unsigned>(byte);
+  CHECK(sum > 0);  // every page is mapped here
+  CHECK(cli::drop_from_page_cache({copy.weights()}).bytes_left == n_bytes);
+  const fixtures::RunResult result = bench(copy.directory(), campaign);
+  CHECK(result.exit_status == 0);
+  CHECK_THAT(result.err, ContainsSubstring("warning") && ContainsSubstring("stay in the page cache"));
+  CHECK(measured(copy.directory(), campaign).at("page_cache").at("bytes_left") == n_bytes);
+}
+
+TEST_CASE("with an expert cache a bench counts what was read and waited for, as a part of the experts' time") {
+  const auto directory = fixtures::find_golden("kolibri1-k1");
+  if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  const nlohmann::json without = measured(*directory, {"-p", "12", "-n", "5", "--campaign"});
+  const nlohmann::json result =
+      measured(*directory, {"-p", "12", "-n", "5", "--campaign", "--expert-cache", "2", "--expert-reads", "buffered"});
+  const nlohmann::json& cache = result.at("expert_cache");
+  CHECK(cache.at("slots") == 2);
+  CHECK(cache.at("reads") == "buffered");
+  for (std::size_t i = 0; i < 6; ++i) {
+    for (const char* stretch : {"prompt", "answer"}) {
+      const nlohmann::json& is = result.at("requests")[i].at(stretch);
+      const nlohmann::json& was = without.at("requests")[i].at(stretch);
+      CHECK_FALSE(was.contains("experts"));
+      CHECK(was.at("phases_s").at("expert_wait") == 0);
+      CHECK(is.at("weight_bytes") == was.at("weight_bytes"));
+      const nlohmann::json& experts = is.at("experts");
+      const auto misses = experts.at("misses").get<std::int64_t>();
+      if (is.at("tokens") == 0) {  // the repeat's prompt is held
+        CHECK(misses + experts.at("hits").get<std::int64_t>() == 0);
+        continue;
+      }
+      CHECK(misses > 0);  // a token takes more than two
+      CHECK(experts.at("bytes_read").get<std::int64_t>() > 0);
+      CHECK(experts.at("bytes_read").get<std::int64_t>() <= misses * cache.at("slot_bytes").get<std::int64_t>());
+      CHECK(experts.at("wait_s") == is.at("phases_s").at("expert_wait"));
+      const double seconds = is.at("seconds").get<double>();
+      CHECK(std::abs(total(is) - seconds) <= 0.05 * seconds);
+    }
+  }
 }
 
 TEST_CASE("a bench beyond the model's positions is refused, and text says what JSON does") {
@@ -93,4 +154,45 @@ TEST_CASE("a bench beyond the model's positions is refused, and text says what J
   const fixtures::RunResult text = bench(*directory, {"-p", "20", "-n", "3", "--repeat", "1"});
   CHECK(text.exit_status == 0);
   CHECK_THAT(text.out, ContainsSubstring("read-sum") && ContainsSubstring("experts"));
+  CHECK(text.out.find("hits") == std::string::npos);
+  const fixtures::RunResult cached = bench(*directory, {"-p", "20", "-n", "3", "--repeat", "1", "--expert-cache", "3"});
+  CHECK_THAT(cached.out, ContainsSubstring("misses") && ContainsSubstring("GB/s, waited"));
+  CHECK_THAT(cached.err, ContainsSubstring("kalibri: expert cache: 3 of 16 experts"));
+}
+
+TEST_CASE("a bench ends with one row of Markdown under a head of as many columns") {
+  const auto directory = fixtures::find_golden("kolibri1-k1");
+  if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  const auto n_bars = [](const std::string& line) { return std::count(line.begin(), line.end(), '|'); };
+  const std::vector<std::string> single = {"--repeat", "1"}, campaign = {"--campaign"},
+                                 cached = {"--campaign", "--expert-cache", "2"};
+  for (const auto& more : {single, campaign, cached}) {
+    std::vector<std::string> arguments = {"-p", "8", "-n", "3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::istringstream out(bench(*directory, arguments).out);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(out, line);) lines.push_back(line);
+    REQUIRE(lines.size() > 3);
+    const std::size_t row = lines.size() - 3;
+    CHECK(lines[row].starts_with("| model | layers | precision |"));
+    CHECK(lines[row + 1].starts_with("|---|"));
+    CHECK(lines[row + 2].starts_with("| kolibri1 | 5 | "));
+    for (std::size_t i = row; i < lines.size(); ++i) CHECK(n_bars(lines[i]) == n_bars(lines[row]));
+    CHECK_THAT(lines[row + 2], ContainsSubstring(more == cached ? "| 2 of 16 |" : "| all |"));
+    if (more == single) continue;
+    REQUIRE(lines.size() == 1 + 8 + 1 + 3);  // and before it one of six requests
+    for (std::size_t i = 1; i < 9; ++i) CHECK(n_bars(lines[i]) == (more == cached ? 11 : 7));
+  }
+}
+
+TEST_CASE("a bench refuses a cache that it cannot have with status 2") {
+  const auto directory = fixtures::find_golden("kolibri1-k1");
+  if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  using Words = std::vector<std::string>;
+  for (const Words& more : {Words{"--expert-cache", "0"}, Words{"--expert-reads", "direct"},
+                            Words{"--expert-cache", "3", "--precision", "exact"}}) {
+    const fixtures::RunResult refused = bench(*directory, more);
+    CHECK(refused.exit_status == 2);
+    CHECK_THAT(refused.err, ContainsSubstring("expert"));
+  }
 }
