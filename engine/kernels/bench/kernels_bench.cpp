@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -111,16 +112,27 @@ class Output {
 };
 
 /// Anonymous memory in huge pages where the system has them.
-template <class T>
-T* allocate(std::size_t n) {
-  constexpr std::size_t kHuge = std::size_t{2} << 20;
-  const std::size_t n_bytes = (n * sizeof(T) + kHuge - 1) / kHuge * kHuge;
-  void* data = std::aligned_alloc(kHuge, n_bytes);
-  if (data == nullptr) throw std::bad_alloc();
-  madvise(data, n_bytes, MADV_HUGEPAGE);
-  std::memset(data, 0, n_bytes);
-  return static_cast<T*>(data);
-}
+class Memory {
+ public:
+  /// n zeros, there as long as this object.
+  template <class T>
+  T* allocate(std::size_t n) {
+    constexpr std::size_t kHuge = std::size_t{2} << 20;
+    const std::size_t n_bytes = (n * sizeof(T) + kHuge - 1) / kHuge * kHuge;
+    blocks_.emplace_back(std::aligned_alloc(kHuge, n_bytes));
+    void* data = blocks_.back().get();
+    if (data == nullptr) throw std::bad_alloc();
+    madvise(data, n_bytes, MADV_HUGEPAGE);
+    std::memset(data, 0, n_bytes);
+    return static_cast<T*>(data);
+  }
+
+ private:
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
+  };
+  std::vector<std::unique_ptr<void, Free>> blocks_;
+};
 
 struct Case {
   const char* name;
@@ -323,20 +335,22 @@ void run(bool is_json, const Effort& effort, const std::vector<std::string_view>
   if (!has_peak(table)) throw std::runtime_error(std::string(table.isa) + ": a table without vectors has no peak");
   constexpr std::int64_t kMaxRows = 6144;
   constexpr std::int64_t kMaxTokens = 512;
+  Memory memory;
   Workspace space{};
   space.pool_bytes = effort.pool_bytes;
-  space.pool = allocate<unsigned char>(space.pool_bytes);
-  space.x = allocate<float>(static_cast<std::size_t>(kMaxTokens * kCols));
-  space.packed = allocate<float>(table.packed_size(kMaxTokens, kCols));
-  space.y = allocate<float>(static_cast<std::size_t>(kMaxTokens * kMaxRows));
-  space.y_scalar = allocate<float>(static_cast<std::size_t>(kMaxTokens * kMaxRows));
-  space.scale_inv = allocate<float>(static_cast<std::size_t>((kMaxRows / kFp8Block) * (kCols / kFp8Block)));
+  space.pool = memory.allocate<unsigned char>(space.pool_bytes);
+  space.x = memory.allocate<float>(static_cast<std::size_t>(kMaxTokens * kCols));
+  space.packed = memory.allocate<float>(table.packed_size(kMaxTokens, kCols));
+  space.y = memory.allocate<float>(static_cast<std::size_t>(kMaxTokens * kMaxRows));
+  space.y_scalar = memory.allocate<float>(static_cast<std::size_t>(kMaxTokens * kMaxRows));
+  space.scale_inv = memory.allocate<float>(static_cast<std::size_t>((kMaxRows / kFp8Block) * (kCols / kFp8Block)));
   for (std::int64_t i = 0; i < kMaxTokens * kCols; ++i) space.x[i] = static_cast<float>(i % 251 - 125) / 64;
   for (std::int64_t i = 0; i < kMaxRows / kFp8Block * (kCols / kFp8Block); ++i)
     space.scale_inv[i] = static_cast<float>(i % 7 + 1) / 1024;
   const MatrixView largest{Format::e4m3_block, kMaxRows, kCols, nullptr, nullptr};
   for (float*& scratch : space.scratch) {
-    scratch = allocate<float>(std::max(table.matmul_scratch(largest, 1), table.matmul_scratch(largest, kMaxTokens)));
+    scratch =
+        memory.allocate<float>(std::max(table.matmul_scratch(largest, 1), table.matmul_scratch(largest, kMaxTokens)));
   }
   Output out(is_json);
   for (const Case& c : kCases) {
