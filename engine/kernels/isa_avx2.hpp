@@ -82,8 +82,32 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   }
 }
 
-KALIBRI_INLINE Vector load_integers(const std::int32_t* p) {
-  return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+using Words = __m256i;
+template <int kBits>
+KALIBRI_INLINE Words load_words(const unsigned char* p) {
+  return load_eight_words<kBits>(p);
+}
+KALIBRI_INLINE Words as_words(Vector a) { return _mm256_castps_si256(a); }
+KALIBRI_INLINE Vector as_vector(Words a) { return _mm256_castsi256_ps(a); }
+KALIBRI_INLINE Words zero_words() { return _mm256_setzero_si256(); }
+KALIBRI_INLINE Words splat_pair(const unsigned char* p) { return as_words(splat_f32(p)); }
+KALIBRI_INLINE Vector to_floats(Words a) { return _mm256_cvtepi32_ps(a); }
+
+KALIBRI_INLINE void transpose(Words* rows) {
+  Words quads[2][4];  // column 4 L + j of four rows in half L of quads[.][j]
+  KALIBRI_UNROLL for (int q = 0; q < 2; ++q) {
+    const Words* r = rows + 4 * q;
+    const Words low[2] = {_mm256_unpacklo_epi32(r[0], r[1]), _mm256_unpacklo_epi32(r[2], r[3])};
+    const Words high[2] = {_mm256_unpackhi_epi32(r[0], r[1]), _mm256_unpackhi_epi32(r[2], r[3])};
+    quads[q][0] = _mm256_unpacklo_epi64(low[0], low[1]);
+    quads[q][1] = _mm256_unpackhi_epi64(low[0], low[1]);
+    quads[q][2] = _mm256_unpacklo_epi64(high[0], high[1]);
+    quads[q][3] = _mm256_unpackhi_epi64(high[0], high[1]);
+  }
+  KALIBRI_UNROLL for (int j = 0; j < 4; ++j) {
+    rows[j] = _mm256_permute2x128_si256(quads[0][j], quads[1][j], 0x20);
+    rows[4 + j] = _mm256_permute2x128_si256(quads[0][j], quads[1][j], 0x31);
+  }
 }
 
 KALIBRI_INLINE Vector fold(const Vector* s) { return add(add(s[0], s[2]), add(s[1], s[3])); }

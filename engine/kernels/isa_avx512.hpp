@@ -111,7 +111,51 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   }
 }
 
-KALIBRI_INLINE Vector load_integers(const std::int32_t* p) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(p)); }
+using Words = __m512i;
+template <int kBits>
+KALIBRI_INLINE Words load_words(const unsigned char* p) {
+  if constexpr (kBits == kWordBits<kBits>) return _mm512_loadu_si512(p);
+  const __m512i low = _mm512_castsi256_si512(load_eight_words<kBits>(p));
+  return _mm512_inserti64x4(low, load_eight_words<kBits>(p + word_bytes<kBits>(8)), 1);
+}
+KALIBRI_INLINE Words as_words(Vector a) { return _mm512_castps_si512(a); }
+KALIBRI_INLINE Vector as_vector(Words a) { return _mm512_castsi512_ps(a); }
+KALIBRI_INLINE Words zero_words() { return _mm512_setzero_si512(); }
+KALIBRI_INLINE Words splat_pair(const unsigned char* p) { return as_words(splat_f32(p)); }
+KALIBRI_INLINE Vector to_floats(Words a) { return _mm512_cvtepi32_ps(a); }
+
+template <int kBits>
+KALIBRI_INLINE Words code_pairs(Words words, int k) {
+  const Words shifted =
+      k == 0 ? words : _mm512_srlv_epi16(words, _mm512_set1_epi16(static_cast<short>(kWordBits<kBits> * k)));
+  return k == kPairs<kBits> - 1 ? shifted : _mm512_and_si512(shifted, _mm512_set1_epi32(kPairMask<kBits>));
+}
+KALIBRI_INLINE Words multiply_pairs(Words a, Words b, Words sums) {
+  return _mm512_add_epi32(sums, _mm512_madd_epi16(a, b));
+}
+
+KALIBRI_INLINE void transpose(Words* rows) {
+  Words quads[4][4];  // column 4 L + j of four rows in quarter L of quads[.][j]
+  KALIBRI_UNROLL for (int q = 0; q < 4; ++q) {
+    const Words* r = rows + 4 * q;
+    const Words low[2] = {_mm512_unpacklo_epi32(r[0], r[1]), _mm512_unpacklo_epi32(r[2], r[3])};
+    const Words high[2] = {_mm512_unpackhi_epi32(r[0], r[1]), _mm512_unpackhi_epi32(r[2], r[3])};
+    quads[q][0] = _mm512_unpacklo_epi64(low[0], low[1]);
+    quads[q][1] = _mm512_unpackhi_epi64(low[0], low[1]);
+    quads[q][2] = _mm512_unpacklo_epi64(high[0], high[1]);
+    quads[q][3] = _mm512_unpackhi_epi64(high[0], high[1]);
+  }
+  KALIBRI_UNROLL for (int j = 0; j < 4; ++j) {
+    const Words even[2] = {_mm512_shuffle_i32x4(quads[0][j], quads[1][j], 0x88),
+                           _mm512_shuffle_i32x4(quads[2][j], quads[3][j], 0x88)};
+    const Words odd[2] = {_mm512_shuffle_i32x4(quads[0][j], quads[1][j], 0xdd),
+                          _mm512_shuffle_i32x4(quads[2][j], quads[3][j], 0xdd)};
+    rows[j] = _mm512_shuffle_i32x4(even[0], even[1], 0x88);
+    rows[4 + j] = _mm512_shuffle_i32x4(odd[0], odd[1], 0x88);
+    rows[8 + j] = _mm512_shuffle_i32x4(even[0], even[1], 0xdd);
+    rows[12 + j] = _mm512_shuffle_i32x4(odd[0], odd[1], 0xdd);
+  }
+}
 
 KALIBRI_INLINE Vector fold(const Vector* s) { return add(s[0], s[1]); }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/kernels/isa_macros.hpp"
+#include "engine/kernels/isa_words.hpp"
 
 namespace kalibri::kernels {
 namespace {
@@ -32,44 +33,71 @@ KALIBRI_INLINE __m256i eight_codes(const unsigned char* p) {
   }
 }
 
-struct Codes {
-  __m256i low, high;
-};
-using CodeSums = __m256i;
-
 template <int kBits>
-KALIBRI_INLINE Codes load_codes(const unsigned char* p) {
-  if constexpr (kBits == 8) {
-    return {_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-            _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
-  } else if constexpr (kBits == 4) {
-    const __m256i pairs = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    return {_mm256_and_si256(pairs, _mm256_set1_epi16(15)), _mm256_srli_epi16(pairs, 4)};
+KALIBRI_INLINE __m256i load_eight_words(const unsigned char* p) {
+  if constexpr (kBits == kWordBits<kBits>) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   } else {
-    const auto sixteen = [](const unsigned char* from) {
-      const __m256i halves = _mm256_packus_epi32(eight_codes<kBits>(from), eight_codes<kBits>(from + kBits));
-      return _mm256_permute4x64_epi64(halves, 0xd8);
-    };
-    return {sixteen(p), sixteen(p + 2 * kBits)};
+    const __m256i low = _mm256_packus_epi32(eight_codes<kBits>(p), eight_codes<kBits>(p + kBits));
+    const __m256i high = _mm256_packus_epi32(eight_codes<kBits>(p + 2 * kBits), eight_codes<kBits>(p + 3 * kBits));
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+}
+/// The others are zero.
+template <int kBits, int kWords>
+KALIBRI_INLINE __m256i load_some_words(const unsigned char* p) {
+  if constexpr (kWords == 8) {
+    return load_eight_words<kBits>(p);
+  } else if constexpr (kWords == 4) {
+    return _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  } else {
+    return _mm256_zextsi128_si256(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
 }
 
-KALIBRI_INLINE CodeSums zero_code_sums() { return _mm256_setzero_si256(); }
-
-KALIBRI_INLINE CodeSums multiply_codes(const Codes& w, const unsigned char* x, CodeSums sums) {
-  const auto* words = reinterpret_cast<const __m256i*>(x);
-  const __m256i low = _mm256_madd_epi16(w.low, _mm256_loadu_si256(words));
-  const __m256i high = _mm256_madd_epi16(w.high, _mm256_loadu_si256(words + 1));
-  return _mm256_add_epi32(sums, _mm256_add_epi32(low, high));
+template <int kBits>
+KALIBRI_INLINE __m256i code_pairs(__m256i words, int k) {
+  const __m256i shifted = k == 0 ? words : _mm256_srli_epi16(words, kWordBits<kBits> * k);
+  return k == kPairs<kBits> - 1 ? shifted : _mm256_and_si256(shifted, _mm256_set1_epi32(kPairMask<kBits>));
+}
+KALIBRI_INLINE __m256i multiply_pairs(__m256i a, __m256i b, __m256i sums) {
+  return _mm256_add_epi32(sums, _mm256_madd_epi16(a, b));
 }
 
-KALIBRI_INLINE void store_totals(const CodeSums* s, std::int32_t* totals) {
-  const auto pairs = [](__m256i a, __m256i b) { return _mm256_hadd_epi32(a, b); };
+using CodeSums = __m256i;
+KALIBRI_INLINE CodeSums zero_code_sums() { return _mm256_setzero_si256(); }
+
+template <int kBits, int kWords>
+KALIBRI_INLINE CodeSums multiply_words(const unsigned char* w, const unsigned char* x, CodeSums sums) {
+  const __m256i words = load_some_words<kBits, kWords>(w);
+  KALIBRI_UNROLL for (int k = 0; k < kPairs<kBits>; ++k) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + k * kWords * 4));
+    sums = multiply_pairs(code_pairs<kBits>(words, k), pairs, sums);
+  }
+  return sums;
+}
+
+template <int kGridBytes>
+KALIBRI_INLINE __m256 load_eight_of_grid(const unsigned char* p) {
+  if constexpr (kGridBytes == 4) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(p));
+  } else {
+    const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  }
+}
+template <int kGridBytes>
+KALIBRI_INLINE void add_eight_groups(const CodeSums* s, const unsigned char* scales, const unsigned char* biases,
+                                     const unsigned char* a, const unsigned char* scaled_sums, float* sums) {
+  const auto pairs = [](__m256i x, __m256i y) { return _mm256_hadd_epi32(x, y); };
   const __m256i low = pairs(pairs(s[0], s[1]), pairs(s[2], s[3]));
   const __m256i high = pairs(pairs(s[4], s[5]), pairs(s[6], s[7]));
-  const __m256i result =
+  const __m256i totals =
       _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(totals), result);
+  const __m256 scale = _mm256_mul_ps(load_eight_of_grid<kGridBytes>(scales), load_eight_of_grid<4>(a));
+  const __m256 sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals), scale, _mm256_loadu_ps(sums));
+  _mm256_storeu_ps(sums,
+                   _mm256_fmadd_ps(load_eight_of_grid<kGridBytes>(biases), load_eight_of_grid<4>(scaled_sums), sum));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/kernels/isa_macros.hpp"
+#include "engine/kernels/isa_words.hpp"
 
 namespace kalibri::kernels {
 namespace {
@@ -81,49 +82,83 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   }
 }
 
-struct Codes {
-  int16x8_t part[4];
-};
-struct CodeSums {
-  int32x4_t low, high;
-};
-
+using Words = int32x4_t;
 template <int kBits>
-KALIBRI_INLINE Codes load_codes(const unsigned char* p) {
-  Codes result;
-  if constexpr (kBits == 8) {
-    KALIBRI_UNROLL for (int i = 0; i < 4; ++i) result.part[i] = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(p + 8 * i)));
-  } else if constexpr (kBits == 4) {
-    KALIBRI_UNROLL for (int i = 0; i < 2; ++i) {
-      const uint16x8_t pairs = vmovl_u8(vld1_u8(p + 8 * i));
-      result.part[i] = vreinterpretq_s16_u16(vandq_u16(pairs, vdupq_n_u16(15)));
-      result.part[i + 2] = vreinterpretq_s16_u16(vshrq_n_u16(pairs, 4));
-    }
-  } else {
-    KALIBRI_UNROLL for (int i = 0; i < 4; ++i, p += kBits) {
-      std::uint64_t word = 0;
-      __builtin_memcpy(&word, p, kBits);
-      std::int16_t codes[8];
-      for (int k = 0; k < 8; ++k) codes[k] = static_cast<std::int16_t>(word >> k * kBits & ((1U << kBits) - 1));
-      result.part[i] = vld1q_s16(codes);
+KALIBRI_INLINE Words load_words(const unsigned char* p) {
+  if constexpr (kBits == kWordBits<kBits>) return vreinterpretq_s32_u8(vld1q_u8(p));
+  unsigned char codes[16];
+  KALIBRI_UNROLL for (int i = 0; i < 2; ++i) {
+    std::uint64_t word = 0;
+    __builtin_memcpy(&word, p + i * kBits, kBits);
+    KALIBRI_UNROLL for (int k = 0; k < 8; ++k) {
+      codes[8 * i + k] = static_cast<unsigned char>(word >> k * kBits & ((1U << kBits) - 1));
     }
   }
-  return result;
+  return vreinterpretq_s32_u8(vld1q_u8(codes));
+}
+KALIBRI_INLINE Words as_words(Vector a) { return vreinterpretq_s32_f32(a); }
+KALIBRI_INLINE Vector as_vector(Words a) { return vreinterpretq_f32_s32(a); }
+KALIBRI_INLINE Words zero_words() { return vdupq_n_s32(0); }
+KALIBRI_INLINE Words splat_pair(const unsigned char* p) { return as_words(splat_f32(p)); }
+KALIBRI_INLINE Vector to_floats(Words a) { return vcvtq_f32_s32(a); }
+
+template <int kBits>
+KALIBRI_INLINE Words code_pairs(Words words, int k) {
+  const auto by = static_cast<std::int32_t>(kWordBits<kBits> * k);
+  const uint32x4_t shifted = vshlq_u32(vreinterpretq_u32_s32(words), vdupq_n_s32(-by));
+  return vreinterpretq_s32_u32(vandq_u32(shifted, vdupq_n_u32(kPairMask<kBits>)));
+}
+KALIBRI_INLINE Words multiply_pairs(Words a, Words b, Words sums) {
+  const int16x8_t x = vreinterpretq_s16_s32(a);
+  const int16x8_t y = vreinterpretq_s16_s32(b);
+  const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y));
+  return vaddq_s32(sums, vpaddq_s32(low, vmull_high_s16(x, y)));
 }
 
-KALIBRI_INLINE CodeSums zero_code_sums() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
-KALIBRI_INLINE CodeSums multiply_codes(const Codes& w, const unsigned char* x, CodeSums sums) {
-  KALIBRI_UNROLL for (int i = 0; i < 4; ++i) {
-    const int16x8_t values = vreinterpretq_s16_u8(vld1q_u8(x + 16 * i));
-    sums.low = vmlal_s16(sums.low, vget_low_s16(w.part[i]), vget_low_s16(values));
-    sums.high = vmlal_s16(sums.high, vget_high_s16(w.part[i]), vget_high_s16(values));
+KALIBRI_INLINE void transpose(Words* rows) {
+  const int32x4x2_t low = vzipq_s32(rows[0], rows[2]);   // a0 c0 a1 c1, a2 c2 a3 c3
+  const int32x4x2_t high = vzipq_s32(rows[1], rows[3]);  // b0 d0 b1 d1, b2 d2 b3 d3
+  KALIBRI_UNROLL for (int i = 0; i < 2; ++i) {
+    const int32x4x2_t columns = vzipq_s32(low.val[i], high.val[i]);
+    rows[2 * i] = columns.val[0];
+    rows[2 * i + 1] = columns.val[1];
+  }
+}
+
+using CodeSums = int32x4_t;
+KALIBRI_INLINE CodeSums zero_code_sums() { return zero_words(); }
+template <int kBits, int kWords>
+KALIBRI_INLINE CodeSums multiply_words(const unsigned char* w, const unsigned char* x, CodeSums sums) {
+  if constexpr (kWords == 2) {
+    std::uint64_t both = 0;
+    __builtin_memcpy(&both, w, 8);
+    const Words words = vreinterpretq_s32_u64(vcombine_u64(vcreate_u64(both), vcreate_u64(0)));
+    KALIBRI_UNROLL for (int k = 0; k < kPairs<kBits>; ++k) {
+      sums = multiply_pairs(code_pairs<kBits>(words, k), vreinterpretq_s32_u8(vld1q_u8(x + 8 * k)), sums);
+    }
+  } else {
+    KALIBRI_UNROLL for (int i = 0; i < kWords; i += kWidth) {
+      const Words words = load_words<kBits>(w + word_bytes<kBits>(i));
+      KALIBRI_UNROLL for (int k = 0; k < kPairs<kBits>; ++k) {
+        const Words pairs = vreinterpretq_s32_u8(vld1q_u8(x + 4 * (k * kWords + i)));
+        sums = multiply_pairs(code_pairs<kBits>(words, k), pairs, sums);
+      }
+    }
   }
   return sums;
 }
-KALIBRI_INLINE void store_totals(const CodeSums* s, std::int32_t* totals) {
-  KALIBRI_UNROLL for (int i = 0; i < 8; ++i) totals[i] = vaddvq_s32(vaddq_s32(s[i].low, s[i].high));
+template <int kGridBytes>
+KALIBRI_INLINE void add_eight_groups(const CodeSums* s, const unsigned char* scales, const unsigned char* biases,
+                                     const unsigned char* a, const unsigned char* scaled_sums, float* sums) {
+  KALIBRI_UNROLL for (int i = 0; i < 8; i += kWidth) {
+    const auto grid = [i](const unsigned char* p) {
+      return kGridBytes == 4 ? load_f32(p + 4 * i) : load_bf16(p + 2 * i);
+    };
+    const Words totals = vpaddq_s32(vpaddq_s32(s[i], s[i + 1]), vpaddq_s32(s[i + 2], s[i + 3]));
+    const Vector sum = fma(to_floats(totals), mul(grid(scales), load_f32(a + 4 * i)), load(sums + i));
+    store(sums + i, fma(grid(biases), load_f32(scaled_sums + 4 * i), sum));
+  }
 }
-KALIBRI_INLINE Vector load_integers(const std::int32_t* p) { return vcvtq_f32_s32(vld1q_s32(p)); }
 
 KALIBRI_INLINE Vector fold(const Vector* s) {
   return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])));

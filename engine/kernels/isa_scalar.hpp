@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "engine/kernels/isa_macros.hpp"
+#include "engine/kernels/isa_words.hpp"
 
 namespace kalibri::kernels {
 namespace {
@@ -131,42 +132,108 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   for (int i = 0; i < kVectors; ++i) v[i] = fma(v[i], scale, bias);
 }
 
-/// 32 codes as integers; of four bits the even columns come first, then the odd ones, of others the columns in order.
-struct Codes {
-  std::int32_t code[32];
+/// kWidth words of codes (isa_words.hpp).
+struct Words {
+  std::uint32_t word[kWidth];
 };
 template <int kBits>
-KALIBRI_INLINE Codes load_codes(const unsigned char* p) {
-  Codes result;
-  for (int i = 0; i < 32; ++i) {
-    const int column = kBits == 4 ? i % 16 * 2 + i / 16 : i;
-    const std::uint64_t word = eight_codes<kBits>(p + column / 8 * kBits);
-    result.code[i] = static_cast<std::int32_t>(word >> column % 8 * kBits & ((1U << kBits) - 1));
+KALIBRI_INLINE std::uint32_t load_word(const unsigned char* p, int i) {
+  std::uint32_t word = 0;
+  if constexpr (kBits == kWordBits<kBits>) {
+    __builtin_memcpy(&word, p + 4 * i, 4);
+  } else {
+    const std::uint64_t codes = eight_codes<kBits>(p + i / 2 * kBits) >> i % 2 * 4 * kBits;
+    for (int k = 0; k < 4; ++k) word |= static_cast<std::uint32_t>(codes >> k * kBits & ((1U << kBits) - 1)) << 8 * k;
   }
+  return word;
+}
+template <int kBits>
+KALIBRI_INLINE Words load_words(const unsigned char* p) {
+  Words result;
+  for (int i = 0; i < kWidth; ++i) result.word[i] = load_word<kBits>(p, i);
   return result;
 }
+/// Word i of rows[k] <-> word k of rows[i], of kWidth rows.
+KALIBRI_INLINE void transpose(Words* rows) {
+  for (int i = 0; i < kWidth; ++i) {
+    for (int k = 0; k < i; ++k) {
+      const std::uint32_t word = rows[i].word[k];
+      rows[i].word[k] = rows[k].word[i];
+      rows[k].word[i] = word;
+    }
+  }
+}
+KALIBRI_INLINE Words as_words(Vector a) { return __builtin_bit_cast(Words, a); }
+KALIBRI_INLINE Vector as_vector(Words a) { return __builtin_bit_cast(Vector, a); }
 
-/// Running sums of exact products, as many as suit the ISA: 32 codes times 32 int16 at x, in the codes' order. A
-/// group's total stays below 2^31.
+/// Pair k of each word.
+template <int kBits>
+KALIBRI_INLINE std::uint32_t code_pair(std::uint32_t word, int k) {
+  return word >> kWordBits<kBits> * k & static_cast<std::uint32_t>(kPairMask<kBits>);
+}
+template <int kBits>
+KALIBRI_INLINE Words code_pairs(const Words& w, int k) {
+  Words result;
+  for (int i = 0; i < kWidth; ++i) result.word[i] = code_pair<kBits>(w.word[i], k);
+  return result;
+}
+/// The pair of int16 at p in every word.
+KALIBRI_INLINE Words splat_pair(const unsigned char* p) {
+  Words result;
+  for (int i = 0; i < kWidth; ++i) __builtin_memcpy(&result.word[i], p, 4);
+  return result;
+}
+KALIBRI_INLINE Words zero_words() { return {}; }
+
+/// sum + the two products of a pair's halves, as int16.
+KALIBRI_INLINE std::uint32_t multiply_pair(std::uint32_t a, std::uint32_t b, std::uint32_t sum) {
+  const auto half = [](std::uint32_t pair, int i) {
+    return std::int32_t{static_cast<std::int16_t>(static_cast<std::uint16_t>(pair >> 16 * i))};
+  };
+  return sum + static_cast<std::uint32_t>(half(a, 0) * half(b, 0) + half(a, 1) * half(b, 1));
+}
+/// That in each word, as int32: a group's total stays within its range.
+KALIBRI_INLINE Words multiply_pairs(const Words& a, const Words& b, const Words& sums) {
+  Words result;
+  for (int i = 0; i < kWidth; ++i) result.word[i] = multiply_pair(a.word[i], b.word[i], sums.word[i]);
+  return result;
+}
+/// int32, rounded to nearest even.
+KALIBRI_INLINE Vector to_floats(const Words& a) {
+  return each_lane([&](int i) { return static_cast<float>(static_cast<std::int32_t>(a.word[i])); });
+}
+
+/// Running sums of one row's products, as many as suit the ISA.
 struct CodeSums {
-  std::int32_t sum;
+  std::uint32_t sum;
 };
 KALIBRI_INLINE CodeSums zero_code_sums() { return {0}; }
-KALIBRI_INLINE CodeSums multiply_codes(const Codes& w, const unsigned char* x, CodeSums sums) {
-  for (int i = 0; i < 32; ++i) {
-    std::int16_t value = 0;
-    __builtin_memcpy(&value, x + 2 * i, 2);
-    sums.sum += w.code[i] * value;
+/// kWords = 2, 4 or 8 words at w (8, where they are widened) times the pairs at x, [pair][kWords]. May read as if x had
+/// 8 of the last pair.
+template <int kBits, int kWords>
+KALIBRI_INLINE CodeSums multiply_words(const unsigned char* w, const unsigned char* x, CodeSums sums) {
+  for (int k = 0; k < kPairs<kBits>; ++k) {
+    for (int i = 0; i < kWords; ++i) {
+      std::uint32_t pair = 0;
+      __builtin_memcpy(&pair, x + (k * kWords + i) * 4, 4);
+      sums.sum = multiply_pair(code_pair<kBits>(load_word<kBits>(w, i), k), pair, sums.sum);
+    }
   }
   return sums;
 }
-/// totals [8] <- the total of each of 8 groups.
-KALIBRI_INLINE void store_totals(const CodeSums* s, std::int32_t* totals) {
-  for (int i = 0; i < 8; ++i) totals[i] = s[i].sum;
-}
-/// kWidth integers, rounded to nearest even.
-KALIBRI_INLINE Vector load_integers(const std::int32_t* p) {
-  return each_lane([=](int i) { return static_cast<float>(p[i]); });
+/// The eight sums fma(total of s[i], fl(scale_i * a_i), sums[i]), then fma(bias_i, scaled_sum_i, that): scales and
+/// biases of kGridBytes bytes are f32 (4) or bf16 (2), a and scaled_sums f32.
+template <int kGridBytes>
+KALIBRI_INLINE void add_eight_groups(const CodeSums* s, const unsigned char* scales, const unsigned char* biases,
+                                     const unsigned char* a, const unsigned char* scaled_sums, float* sums) {
+  for (int i = 0; i < 8; i += kWidth) {
+    const auto grid = [i](const unsigned char* p) {
+      return kGridBytes == 4 ? load_f32(p + 4 * i) : load_bf16(p + 2 * i);
+    };
+    const Vector totals = each_lane([&](int k) { return static_cast<float>(static_cast<std::int32_t>(s[i + k].sum)); });
+    const Vector sum = fma(totals, mul(grid(scales), load_f32(a + 4 * i)), load(sums + i));
+    store(sums + i, fma(grid(biases), load_f32(scaled_sums + 4 * i), sum));
+  }
 }
 
 /// The tree's steps from 32 sums down to kWidth, which stay in order.

@@ -115,12 +115,16 @@ class AffineRow {
   int steps_shift_;  // a group has 2^this steps
 };
 
-/// The trees of kWidth dot products whose 32 sums lie one after the other, times what FP8 lacks.
-template <class Row>
-KALIBRI_INLINE Vector finish(const float* sums) {
+/// The trees of kWidth dot products whose 32 sums lie one after the other.
+KALIBRI_INLINE Vector trees(const float* sums) {
   Vector folded[kWidth];
   KALIBRI_UNROLL for (int i = 0; i < kWidth; ++i) folded[i] = fold(load_lanes(sums + i * kLanes).v);
-  const Vector result = tree(folded);
+  return tree(folded);
+}
+/// The same times what FP8 lacks.
+template <class Row>
+KALIBRI_INLINE Vector finish(const float* sums) {
+  const Vector result = trees(sums);
   return Row::kScaled ? mul(result, splat(kScaleOut)) : result;
 }
 

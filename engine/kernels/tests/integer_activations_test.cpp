@@ -42,11 +42,11 @@ TEST_CASE("a product with integer activations has the scalar bits for any format
   for (const Kind& kind : all_affine_kinds()) {
     Generator random(static_cast<std::uint64_t>(kind.bits * kind.group_size));
     KALIBRI_SEED(random);
-    for (const std::int64_t n_groups : {1, 7, 8, 9, 33}) {
+    for (const std::int64_t n_groups : {1, 8, 9, 17, 33}) {
       const std::int64_t n_cols = n_groups * kind.group_size;
-      for (const std::int64_t n_rows : {1, 2, 5}) {
+      for (const std::int64_t n_rows : {1, 5, 17}) {
         const Weights weights = random_weights(random, kind, n_rows, n_cols, random.below(64));
-        for (const std::int64_t n_tokens : {1, 2, 7, 16, 17, 33}) {
+        for (const std::int64_t n_tokens : {1, 2, 5, 6, 12, 33}) {
           const std::int64_t stride = n_cols + random.below(5);
           const Guarded<float> x(uniform_vector(random, (n_tokens - 1) * stride + n_cols), random.below(16));
           check_product(weights.view, {x.data(), stride, n_tokens, n_cols}, n_tokens % 2 == 0 ? 127 : 32767,
@@ -91,6 +91,20 @@ TEST_CASE("zeros, extremes and what is not finite have the scalar bits as intege
       }
     }
   }
+}
+
+TEST_CASE("a sum of -0 stays -0 beside groups that are not there") {
+  const Kind kind{Format::affine, 8, 32, Format::f32};
+  const std::int64_t n_groups = 33;  // one more than sums, and no whole number of vectors
+  const std::int64_t n_cols = n_groups * kind.group_size;
+  const std::vector<unsigned char> codes(static_cast<std::size_t>(n_cols), 0);
+  const std::vector<float> scales(static_cast<std::size_t>(n_groups), 1.0F);
+  const std::vector<float> biases(static_cast<std::size_t>(n_groups), 0x1p-100F);
+  const Weights weights(kind, 1, n_cols, codes, float_bytes(scales, Format::f32), float_bytes(biases, Format::f32), 0);
+  // bias * fl(S * a) = -2^-200, which rounds to -0.
+  const std::vector<float> x(static_cast<std::size_t>(6 * n_cols), -0x1p-100F);
+  CHECK(bits(product(scalar(), weights.view, {x.data(), n_cols, 1, n_cols}, 127, 0)[0]) == bits(-0.0F));
+  for (const std::int64_t n_tokens : {1, 6}) check_product(weights.view, {x.data(), n_cols, n_tokens, n_cols}, 127, 0);
 }
 
 /// Weights of one group of 32: codes that rise from 0, scale 2 and bias -3.
