@@ -45,6 +45,16 @@ void pack(const Activations& x, std::int64_t token_begin, std::int64_t token_end
   }
 }
 
+/// One token in the order in which weights are streamed; to may be packed.
+template <int kParts>
+KALIBRI_INLINE void split_activations(std::int64_t n_cols, const float* packed, float* to) {
+  for (std::int64_t j = 0; j < n_cols; j += kLanes) {
+    Lanes lanes = load_lanes(packed + j);
+    split<kParts>(lanes.v);
+    store_lanes(to + j, lanes);
+  }
+}
+
 /// FP8: x' of packed activations for the blocks that weight row `row` lies in, times the power of two that the decoded
 /// weights lack. n_groups runs over all steps, each step kStep floats.
 template <std::int64_t kStep>

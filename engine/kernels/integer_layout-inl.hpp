@@ -29,15 +29,5 @@ struct PackedIntegers {
   }
 };
 
-/// kWidth scales or biases of consecutive groups; where only n are there, zeros stand for the others.
-KALIBRI_INLINE Vector load_grid(const unsigned char* p, std::int64_t n, Format format) {
-  unsigned char padded[kWidth * 4] = {};
-  if (n < kWidth) {
-    for (std::int64_t i = 0; i < n * (format == Format::f32 ? 4 : 2); ++i) padded[i] = p[i];
-    p = padded;
-  }
-  return format == Format::f32 ? load_f32(p) : load_bf16(p);
-}
-
 }  // namespace
 }  // namespace kalibri::kernels

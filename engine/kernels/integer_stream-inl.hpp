@@ -77,17 +77,10 @@ void stream_rows(const MatrixView& w, const PackedIntegers& layout, const std::i
   for (std::int64_t g = 0; g < layout.n_groups; g += kGroupsAtOnce) {
     const unsigned char* a = packed + g * 4;
     const unsigned char* pairs = packed + layout.pairs_at + g * kGroupColumns * 2;
-    const auto step = [&](std::int64_t n) {
-      KALIBRI_UNROLL for (std::int64_t s = 0; s < kStreams; ++s) {
-        stream_groups<kBits, kGroupColumns, kGridBytes>(&streams[s], n, kAheadRows * grid_bytes, a, a + layout.sums_at,
-                                                        pairs, sums + s * kWidth * kLanes + g % kLanes);
-      }
-    };
-    const std::int64_t n = layout.n_groups - g;
-    if (n >= kGroupsAtOnce) {
-      step(kGroupsAtOnce);
-    } else {
-      step(n);
+    const std::int64_t n = min(kGroupsAtOnce, layout.n_groups - g);
+    KALIBRI_NO_UNROLL for (std::int64_t s = 0; s < kStreams; ++s) {
+      stream_groups<kBits, kGroupColumns, kGridBytes>(&streams[s], n, kAheadRows * grid_bytes, a, a + layout.sums_at,
+                                                      pairs, sums + s * kWidth * kLanes + g % kLanes);
     }
   }
 }

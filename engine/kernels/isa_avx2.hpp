@@ -54,15 +54,58 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
   }
 }
 
-// Without a conversion: sign to bit 31, exponent and mantissa to bits 26..20. A subnormal code then is a subnormal
-// operand, which AMD's processors multiply at full speed; on Intel's without AVX-512 the few of a real matrix cost some
-// per cent.
+// Without a conversion: sign to bit 31, exponent and mantissa to bits 26..20, first in 16-bit halves. A subnormal code
+// then is a subnormal operand, which AMD's processors multiply at full speed; on Intel's without AVX-512 the few of a
+// real matrix cost some per cent.
 constexpr float kStreamScale = 0x1p-112F;
+constexpr int kStreamE4m3Parts = 4;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) {
-  KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) {
-    const __m256i codes = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i * kWidth)));
-    const __m256i mask = _mm256_set1_epi32(static_cast<int>(0x87f00000U));
-    v[i] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(codes, 20), mask));
+  const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i mask = _mm256_set1_epi16(static_cast<short>(0x87f0));
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000U));
+  const __m256i even = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 4), mask);
+  const __m256i odd = _mm256_and_si256(_mm256_srai_epi16(codes, 4), mask);
+  v[0] = _mm256_castsi256_ps(_mm256_slli_epi32(even, 16));
+  v[1] = _mm256_castsi256_ps(_mm256_slli_epi32(odd, 16));
+  v[2] = _mm256_castsi256_ps(_mm256_and_si256(even, high));
+  v[3] = _mm256_castsi256_ps(_mm256_and_si256(odd, high));
+}
+
+/// The even and the odd columns of a and b, which are 16 in order; and back.
+KALIBRI_INLINE void split_pair(Vector* a, Vector* b) {
+  const auto in_order = [](__m256 lanes) {  // a0 a1 b0 b1 a2 a3 b2 b3 to a0 a1 a2 a3 b0 b1 b2 b3
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(lanes), 0xd8));
+  };
+  const Vector even = in_order(_mm256_shuffle_ps(*a, *b, 0x88));
+  *b = in_order(_mm256_shuffle_ps(*a, *b, 0xdd));
+  *a = even;
+}
+KALIBRI_INLINE void join_pair(Vector* even, Vector* odd) {
+  const Vector low = _mm256_unpacklo_ps(*even, *odd);
+  const Vector high = _mm256_unpackhi_ps(*even, *odd);
+  *even = _mm256_permute2f128_ps(low, high, 0x20);
+  *odd = _mm256_permute2f128_ps(low, high, 0x31);
+}
+template <int kParts>
+KALIBRI_INLINE void split(Vector* v) {
+  if constexpr (kParts > 1) {
+    split_pair(&v[0], &v[1]);
+    split_pair(&v[2], &v[3]);
+  }
+  if constexpr (kParts == 4) {
+    split_pair(&v[0], &v[2]);
+    split_pair(&v[1], &v[3]);
+  }
+}
+template <int kParts>
+KALIBRI_INLINE void join(Vector* v) {
+  if constexpr (kParts == 4) {
+    join_pair(&v[0], &v[2]);
+    join_pair(&v[1], &v[3]);
+  }
+  if constexpr (kParts > 1) {
+    join_pair(&v[0], &v[1]);
+    join_pair(&v[2], &v[3]);
   }
 }
 
@@ -82,6 +125,22 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   }
 }
 
+// Nibbles where they are in their bytes: the odd columns' codes are 16 times as large, their scales a 16th.
+template <int kBits>
+constexpr int kStreamAffineParts = kBits == 4 ? 2 : 1;
+template <int kBits>
+KALIBRI_INLINE void stream_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  if constexpr (kBits != 4) {
+    load_affine<kBits>(p, scale, bias, v);
+  } else {
+    const Vector odd_scale = mul(scale, splat(0x1p-4F));
+    KALIBRI_UNROLL for (int i = 0; i < kVectors; i += 2) {
+      const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 4 * i)));
+      v[i] = fma(_mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(0x0f))), scale, bias);
+      v[i + 1] = fma(_mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(0xf0))), odd_scale, bias);
+    }
+  }
+}
 using Words = __m256i;
 template <int kBits>
 KALIBRI_INLINE Words load_words(const unsigned char* p) {

@@ -54,7 +54,12 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
   v[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 constexpr float kStreamScale = 1.0F;
+constexpr int kStreamE4m3Parts = 1;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+template <int kParts>
+KALIBRI_INLINE void split(Vector*) {}
+template <int kParts>
+KALIBRI_INLINE void join(Vector*) {}
 
 KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   float value = 0;
@@ -109,6 +114,13 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
       v[i] = fma(_mm512_cvtepi32_ps(index), scale, bias);
     }
   }
+}
+
+template <int kBits>
+constexpr int kStreamAffineParts = 1;
+template <int kBits>
+KALIBRI_INLINE void stream_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  load_affine<kBits>(p, scale, bias, v);
 }
 
 using Words = __m512i;

@@ -53,7 +53,12 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
   }
 }
 constexpr float kStreamScale = 1.0F;
+constexpr int kStreamE4m3Parts = 1;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+template <int kParts>
+KALIBRI_INLINE void split(Vector*) {}
+template <int kParts>
+KALIBRI_INLINE void join(Vector*) {}
 
 KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   float value = 0;
@@ -80,6 +85,13 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
     v[i] = fma(four_codes<kBits>(word), scale, bias);
     v[i + 1] = fma(four_codes<kBits>(word >> 4 * kBits), scale, bias);
   }
+}
+
+template <int kBits>
+constexpr int kStreamAffineParts = 1;
+template <int kBits>
+KALIBRI_INLINE void stream_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  load_affine<kBits>(p, scale, bias, v);
 }
 
 using Words = int32x4_t;

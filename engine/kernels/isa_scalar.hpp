@@ -100,9 +100,18 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
     v[i / kWidth].lane[i % kWidth] = __builtin_bit_cast(float, bits) * 0x1p112F;
   }
 }
-/// The same times kStreamScale, for weights that are used once: an ISA may be faster with another power of two.
+/// The same times kStreamScale, for weights that are used once: an ISA may be faster with another power of two, and
+/// with another order of columns: of kParts consecutive vectors the i-th has columns i, i + kParts, i + 2 kParts ... of
+/// theirs.
 constexpr float kStreamScale = 1.0F;
+constexpr int kStreamE4m3Parts = 1;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+
+/// 32 columns in order, brought into that order, and back. kParts = 1, 2 or 4, as far as the ISA streams so.
+template <int kParts>
+KALIBRI_INLINE void split(Vector*) {}
+template <int kParts>
+KALIBRI_INLINE void join(Vector*) {}
 
 /// One value in every lane, from memory.
 KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
@@ -130,6 +139,14 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
     v[i / kWidth].lane[i % kWidth] = static_cast<float>(code);
   }
   for (int i = 0; i < kVectors; ++i) v[i] = fma(v[i], scale, bias);
+}
+
+/// The same in the order of kStreamAffineParts, for weights that are used once.
+template <int kBits>
+constexpr int kStreamAffineParts = 1;
+template <int kBits>
+KALIBRI_INLINE void stream_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  load_affine<kBits>(p, scale, bias, v);
 }
 
 /// kWidth words of codes (isa_words.hpp).

@@ -11,8 +11,10 @@ std::size_t matmul_scratch(const MatrixView& w, std::int64_t n_tokens) {
   const std::int64_t steps = n_steps(w.n_cols);
   const Cut cut = cut_for(n_tokens, steps);
   const std::int64_t n_panel = n_tokens == 1 ? 0 : cut.panel_rows * cut.panel_steps;
-  const std::int64_t n_scaled = w.format == Format::e4m3_block ? padded_tokens(min(n_tokens, cut.block_tokens)) : 0;
-  return static_cast<std::size_t>((n_panel + n_scaled * steps) * kLanes);
+  const bool splits = w.format == Format::affine && n_tokens == 1;
+  const std::int64_t n_copied =
+      w.format == Format::e4m3_block || splits ? padded_tokens(min(n_tokens, cut.block_tokens)) : 0;
+  return static_cast<std::size_t>((n_panel + n_copied * steps) * kLanes);
 }
 
 template <class Row>
@@ -24,7 +26,12 @@ void matmul_as(const MatrixView& w, std::int64_t row_begin, std::int64_t row_end
       multiply_many_tokens<Row>(w, begin, end, packed, n_tokens, y, y_stride, scratch);
     } else if (n_tokens == 1) {
       if constexpr (Row::kScaled) scale_activations<kLanes>(w, begin, 1 / kStreamScale, packed, 1, scratch);
-      multiply_one_token<Row>(w, begin, end, Row::kScaled ? scratch : packed, y);
+      const float* x = Row::kScaled ? scratch : packed;
+      if constexpr (Row::kParts > 1) {
+        split_activations<Row::kParts>(w.n_cols, x, scratch);
+        x = scratch;
+      }
+      multiply_one_token<Row>(w, begin, end, x, y);
     }
     begin = end;
   }

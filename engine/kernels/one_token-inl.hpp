@@ -6,7 +6,7 @@
 namespace kalibri::kernels {
 namespace {
 
-/// The 32 sums of rows row_a and row_b.
+/// The 32 sums of rows row_a and row_b; x in the order in which the weights are streamed.
 template <class Row>
 KALIBRI_INLINE void multiply_two_rows(const MatrixView& w, std::int64_t row_a, std::int64_t row_b, const float* x,
                                       float* sums_a, float* sums_b) {
@@ -28,8 +28,41 @@ KALIBRI_INLINE void multiply_two_rows(const MatrixView& w, std::int64_t row_a, s
     a_lanes = fma(a.stream(n_full, n), activations, a_lanes);
     b_lanes = fma(b.stream(n_full, n), activations, b_lanes);
   }
+  join<Row::kParts>(a_lanes.v);
+  join<Row::kParts>(b_lanes.v);
   store_lanes(sums_a, a_lanes);
   store_lanes(sums_b, b_lanes);
+}
+
+/// The same of affine rows. They take turns, so that one row's sums and grids have the registers for themselves.
+template <class Row>
+KALIBRI_INLINE void multiply_two_affine_rows(const MatrixView& w, std::int64_t row_a, std::int64_t row_b,
+                                             const float* x, float* sums_a, float* sums_b) {
+  constexpr std::int64_t kAheadBytes = 1024;
+  const Row rows[2] = {Row(w, row_a), Row(w, row_b)};
+  Lanes sums[2] = {zero_lanes(), zero_lanes()};
+  const std::int64_t n_groups = w.n_cols / w.group_size;
+  const std::int64_t group_steps = w.group_size / kLanes;
+  for (std::int64_t group = 0; group < n_groups; group += kLanes) {
+    const std::int64_t n = min(kLanes, n_groups - group);
+    KALIBRI_NO_UNROLL for (int r = 0; r < 2; ++r) {
+      float grids[2 * kLanes];
+      rows[r].load_grids(group, n, grids);
+      Lanes lanes = sums[r];
+      std::int64_t step = group * group_steps;
+      for (std::int64_t g = 0; g < n; ++g) {
+        for (const std::int64_t end = step + group_steps; step < end; ++step) {
+          __builtin_prefetch(rows[r].at(step) + kAheadBytes);
+          lanes = fma(rows[r].stream(step, grids + g), load_lanes(x + step * kLanes), lanes);
+        }
+      }
+      sums[r] = lanes;
+    }
+  }
+  join<Row::kParts>(sums[0].v);
+  join<Row::kParts>(sums[1].v);
+  store_lanes(sums_a, sums[0]);
+  store_lanes(sums_b, sums[1]);
 }
 
 /// Rows [begin, end): the first half and the second half side by side, because two long streams read faster than one.
@@ -41,7 +74,11 @@ void multiply_one_token(const MatrixView& w, std::int64_t begin, std::int64_t en
     const std::int64_t n = min(kWidth, begin + half - i);
     for (std::int64_t k = 0; k < n; ++k) {
       const std::int64_t second = min(i + k + half, end - 1);
-      multiply_two_rows<Row>(w, i + k, second, x, sums[0] + k * kLanes, sums[1] + k * kLanes);
+      if constexpr (Row::kGrouped) {
+        multiply_two_affine_rows<Row>(w, i + k, second, x, sums[0] + k * kLanes, sums[1] + k * kLanes);
+      } else {
+        multiply_two_rows<Row>(w, i + k, second, x, sums[0] + k * kLanes, sums[1] + k * kLanes);
+      }
     }
     store_up_to(y + i, finish<Row>(sums[0]), n);
     store_up_to(y + i + half, finish<Row>(sums[1]), min(n, end - (i + half)));

@@ -12,10 +12,11 @@ namespace {
 constexpr float kScaleIn = 0x1p-22F;
 constexpr float kScaleOut = 0x1p30F;
 
-/// load: 32 columns in kVectors vectors; stream: the same, where each weight is used once.
+/// load: 32 columns in kVectors vectors; stream: the same in the order of kParts, where each weight is used once.
 struct F32Element {
   static constexpr int kBytes = 4;
   static constexpr bool kScaled = false;
+  static constexpr int kParts = 1;
   KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) {
     KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) v[i] = load_f32(p + i * kWidth * kBytes);
   }
@@ -24,6 +25,7 @@ struct F32Element {
 struct Bf16Element {
   static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
+  static constexpr int kParts = 1;
   KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) {
     KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) v[i] = load_bf16(p + i * kWidth * kBytes);
   }
@@ -32,6 +34,7 @@ struct Bf16Element {
 struct E4m3Element {
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
+  static constexpr int kParts = kStreamE4m3Parts;
   KALIBRI_INLINE static void load(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
   KALIBRI_INLINE static void stream(const unsigned char* p, Vector* v) { stream_e4m3(p, v); }
 };
@@ -42,6 +45,8 @@ template <class Element>
 class ElementRow {
  public:
   static constexpr bool kScaled = Element::kScaled;
+  static constexpr bool kGrouped = false;
+  static constexpr int kParts = Element::kParts;
 
   KALIBRI_INLINE ElementRow(const MatrixView& w, std::int64_t row)
       : data_(static_cast<const unsigned char*>(w.data) + row * w.n_cols * Element::kBytes) {}
@@ -80,11 +85,23 @@ using F32Row = ElementRow<F32Element>;
 using Bf16Row = ElementRow<Bf16Element>;
 using E4m3Row = ElementRow<E4m3Element>;
 
+/// kWidth scales or biases of consecutive groups; where only n are there, zeros stand for the others.
+KALIBRI_INLINE Vector load_grid(const unsigned char* p, std::int64_t n, Format format) {
+  unsigned char padded[kWidth * 4] = {};
+  if (n < kWidth) {
+    for (std::int64_t i = 0; i < n * (format == Format::f32 ? 4 : 2); ++i) padded[i] = p[i];
+    p = padded;
+  }
+  return format == Format::f32 ? load_f32(p) : load_bf16(p);
+}
+
 /// A row of packed codes. Groups are whole steps, so that a step lies in one group and is never a part.
 template <int kBits>
 class AffineRow {
  public:
   static constexpr bool kScaled = false;
+  static constexpr bool kGrouped = true;
+  static constexpr int kParts = kStreamAffineParts<kBits>;
 
   KALIBRI_INLINE AffineRow(const MatrixView& w, std::int64_t row)
       : data_(static_cast<const unsigned char*>(w.data) + row * w.n_cols * kBits / 8),
@@ -104,7 +121,22 @@ class AffineRow {
     load_affine<kBits>(at(step), scale, bias, result.v);
     return result;
   }
-  [[nodiscard]] KALIBRI_INLINE Lanes stream(std::int64_t step, std::int64_t n) const { return load(step, n); }
+
+  /// Scales, then biases, of n <= kLanes groups from `group` on, as floats.
+  KALIBRI_INLINE void load_grids(std::int64_t group, std::int64_t n, float* to) const {
+    const Format format = has_f32_grid_ ? Format::f32 : Format::bf16;
+    for (std::int64_t i = 0; i < n; i += kWidth) {
+      const std::int64_t from = (group + i) * (has_f32_grid_ ? 4 : 2);
+      store(to + i, load_grid(scales_ + from, n - i, format));
+      store(to + kLanes + i, load_grid(biases_ + from, n - i, format));
+    }
+  }
+  /// The weights of a step as stream_affine has them; scale and bias as load_grids has them.
+  [[nodiscard]] KALIBRI_INLINE Lanes stream(std::int64_t step, const float* scale) const {
+    Lanes result;
+    stream_affine<kBits>(at(step), splat(scale[0]), splat(scale[kLanes]), result.v);
+    return result;
+  }
 
  private:
   static constexpr std::int64_t kStepBytes = kLanes * kBits / 8;
