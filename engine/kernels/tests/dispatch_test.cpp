@@ -8,7 +8,12 @@ namespace kalibri::kernels {
 namespace {
 
 fixtures::RunResult print_isa(const std::string& forced) {
-  return fixtures::run_program(KALIBRI_PRINT_ISA, {}, {.environment = {{"KALIBRI_ISA", forced}}});
+  const fixtures::RunOptions options = {.environment = {{"KALIBRI_ISA", forced}}};
+#if defined(KALIBRI_EMULATOR)  // this program runs in one, too
+  return fixtures::run_program(KALIBRI_EMULATOR, {KALIBRI_PRINT_ISA}, options);
+#else
+  return fixtures::run_program(KALIBRI_PRINT_ISA, {}, options);
+#endif
 }
 
 TEST_CASE("the scalar table is always there and first") {
