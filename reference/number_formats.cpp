@@ -8,7 +8,7 @@
 namespace kalibri::reference {
 namespace {
 
-constexpr float kLargestE4m3 = 448.0F;
+constexpr double kLargestE4m3 = 448;
 
 }  // namespace
 
@@ -41,40 +41,61 @@ float round_to_bf16(float x) {
   return std::bit_cast<float>((bits + half_less_one) & 0xffff0000);
 }
 
-float round_to_e4m3(float x) {
+double round_to_bf16(double x) {
+  constexpr int kDropped = 52 - 7;  // bits of the mantissa
+  constexpr std::uint64_t kDroppedBits = (std::uint64_t{1} << kDropped) - 1;
   if (std::isnan(x)) return x;
-  const float magnitude = std::min(std::abs(x), kLargestE4m3);
+  if (std::abs(x) < 0x1p-126) return std::nearbyint(x * 0x1p133) * 0x1p-133;  // subnormals are 2^-133 apart
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t half_less_one = (kDroppedBits >> 1) + (bits >> kDropped & 1);
+  const auto rounded = std::bit_cast<double>((bits + half_less_one) & ~kDroppedBits);
+  return std::abs(rounded) < 0x1p128 ? rounded : std::copysign(std::numeric_limits<double>::infinity(), x);
+}
+
+template <typename T>
+T round_to_e4m3(T x) {
+  if (std::isnan(x)) return x;
+  const T magnitude = std::min(std::abs(x), static_cast<T>(kLargestE4m3));
   const int exponent = std::max(std::ilogb(magnitude), -6);  // subnormals have the step of the smallest normals
-  const float step = std::ldexp(1.0F, exponent - 3);
+  const T step = std::ldexp(T{1}, exponent - 3);
   return std::copysign(std::nearbyint(magnitude / step) * step, x);
 }
 
-void round_to_dynamic_fp8(std::span<float> row) {
+template <typename T>
+void round_to_dynamic_fp8(std::span<T> row) {
   constexpr std::size_t kGroup = 128;
-  constexpr float kLeastMaximum = 1e-10F;
+  constexpr auto kLeastMaximum = static_cast<T>(1e-10);
   for (std::size_t begin = 0; begin < row.size(); begin += kGroup) {
-    const std::span<float> group = row.subspan(begin, std::min(kGroup, row.size() - begin));
-    float maximum = kLeastMaximum;
-    for (const float x : group) maximum = std::max(maximum, std::abs(x));
-    const float s = maximum / kLargestE4m3;
-    for (float& x : group) x = round_to_e4m3(x / s) * s;
+    const std::span<T> group = row.subspan(begin, std::min(kGroup, row.size() - begin));
+    T maximum = kLeastMaximum;
+    for (const T x : group) maximum = std::max(maximum, std::abs(x));
+    const T s = maximum / static_cast<T>(kLargestE4m3);
+    for (T& x : group) x = round_to_e4m3(x / s) * s;
   }
 }
 
-void round_to_integers(std::span<float> row, std::int64_t group_size, std::int32_t max_code) {
-  const auto limit = static_cast<float>(max_code);
+template <typename T>
+void round_to_integers(std::span<T> row, std::int64_t group_size, std::int32_t max_code) {
+  const auto limit = static_cast<T>(max_code);
   const auto n = static_cast<std::size_t>(group_size);
   for (std::size_t begin = 0; begin < row.size(); begin += n) {
-    const std::span<float> group = row.subspan(begin, std::min(n, row.size() - begin));
-    float maximum = 0;
-    for (const float x : group) maximum = std::max(maximum, std::abs(x));
-    const float a = maximum / limit;
+    const std::span<T> group = row.subspan(begin, std::min(n, row.size() - begin));
+    T maximum = 0;
+    for (const T x : group) maximum = std::max(maximum, std::abs(x));
+    const T a = maximum / limit;
     if (a == 0) {  // zeros, or so small that a is none
-      std::ranges::fill(group, 0.0F);
+      std::ranges::fill(group, T{0});
       continue;
     }
-    for (float& x : group) x = std::nearbyint(std::clamp(x / a, -limit, limit)) * a;
+    for (T& x : group) x = std::nearbyint(std::clamp(x / a, -limit, limit)) * a;
   }
 }
+
+template float round_to_e4m3(float);
+template double round_to_e4m3(double);
+template void round_to_dynamic_fp8(std::span<float>);
+template void round_to_dynamic_fp8(std::span<double>);
+template void round_to_integers(std::span<float>, std::int64_t, std::int32_t);
+template void round_to_integers(std::span<double>, std::int64_t, std::int32_t);
 
 }  // namespace kalibri::reference

@@ -20,19 +20,26 @@ float decode_e4m3(std::uint8_t code);
 
 /// The nearest bf16 number; of two as near, the one whose last bit is 0. NaN stays NaN.
 float round_to_bf16(float x);
+/// The same of an f64, rounded once and not by way of f32: 1 + 2^-8 + 2^-30 is nearer to 1 + 2^-7, its f32 is a tie.
+double round_to_bf16(double x);
+
+// T is float or double: the type of the arithmetic, which rounds no more than is said.
 
 /// The nearest e4m3 number, of two as near the one whose last bit is 0; beyond the largest, 448, that one. NaN stays
 /// NaN.
-float round_to_e4m3(float x);
+template <typename T>
+T round_to_e4m3(T x);
 
 /// One token's activations as they are quantised in front of an FP8 product: in each group of 128 columns (the last may
-/// be shorter) x becomes fl(e4m3(fl(x / s)) * s) with s = fl(max(max |x|, 1e-10) / 448). Source: vLLM,
-/// per_token_group_quant_fp8.
-void round_to_dynamic_fp8(std::span<float> row);
+/// be shorter) x becomes fl(e4m3(fl(x / s)) * s) with s = fl(max(max |x|, 1e-10) / 448), fl rounding to T. Source:
+/// vLLM, per_token_group_quant_fp8.
+template <typename T>
+void round_to_dynamic_fp8(std::span<T> row);
 
 /// One token's activations as integers of at most max_code in size, with a scale a = fl(max |x| / max_code) for each
 /// group of columns: x becomes fl(q * a), q the integer nearest to fl(x / a), of two as near the even one; a group of
 /// zeros stays.
-void round_to_integers(std::span<float> row, std::int64_t group_size, std::int32_t max_code);
+template <typename T>
+void round_to_integers(std::span<T> row, std::int64_t group_size, std::int32_t max_code);
 
 }  // namespace kalibri::reference

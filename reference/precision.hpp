@@ -35,10 +35,6 @@ struct Precision {
   Activations activations = Activations::f32;
   bool rounds_kv = false;  // keys and values, to bf16
 
-  /// Whether every operation is f32's: what may run in f64 instead.
-  [[nodiscard]] bool has_f32_arithmetic() const {
-    return compute == Compute::f32 && residual == Residual::f32 && activations == Activations::f32 && !rounds_kv;
-  }
   bool operator==(const Precision&) const = default;
 };
 

@@ -1,9 +1,9 @@
-// The arithmetic that a precision asks for: which results are rounded to bf16, and which inputs to FP8. All tensors are
-// f32 or f64; rounding is explicit and applied to the result of an operation that was computed in full.
+// The arithmetic that a precision asks for: which results are rounded to bf16, and which inputs to FP8 or integers. All
+// tensors are f32 or f64; rounding is explicit and applied, once, to the result of an operation that was computed in
+// full: in f64 the same numbers are rounded to the same formats, and only what is summed between is more exact.
 #pragma once
 
 #include <functional>
-#include <span>
 
 #include "reference/precision.hpp"
 #include "reference/tensor.hpp"
@@ -13,22 +13,21 @@ namespace kalibri::reference {
 /// A weight [n_out, n_in], decoded.
 class Linear {
  public:
-  /// What becomes of a token's activations before they are multiplied; empty: nothing.
-  using RoundRow = std::function<void(std::span<float>)>;
-  Linear(at::Tensor weight, RoundRow round) : weight_(std::move(weight)), round_(std::move(round)) {}
+  /// What becomes of the tokens' activations [T, n_in] before they are multiplied; empty: nothing.
+  using RoundInput = std::function<at::Tensor(const at::Tensor&)>;
+  Linear(at::Tensor weight, RoundInput round) : weight_(std::move(weight)), round_(std::move(round)) {}
 
   /// x [T, n_in] -> [T, n_out], not rounded.
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const;
 
  private:
   at::Tensor weight_;
-  RoundRow round_;
+  RoundInput round_;
 };
 
 class Rounding {
  public:
-  /// Throws Error: f64 with a precision that has other arithmetic.
-  Rounding(const Precision& precision, at::ScalarType dtype);
+  Rounding(const Precision& precision, at::ScalarType dtype) : precision_(precision), dtype_(dtype) {}
 
   [[nodiscard]] const Precision& precision() const { return precision_; }
   [[nodiscard]] at::ScalarType dtype() const { return dtype_; }

@@ -39,7 +39,7 @@ Heads project_heads(const Rounding& r, const SparseAttention& s, const at::Tenso
   const std::int64_t n_blocks = n_tokens / s.block_size;
   const std::int64_t n_whole = n_blocks * s.block_size;
   const at::Tensor mean =
-      index.select(1, s.n_index_heads).narrow(0, 0, n_whole).reshape({n_blocks, s.block_size, s.index_dim}).mean(1);
+      r(index.select(1, s.n_index_heads).narrow(0, 0, n_whole).reshape({n_blocks, s.block_size, s.index_dim}).mean(1));
   const auto at_first_tokens = [&](const at::Tensor& angles) { return angles.slice(0, 0, n_whole, s.block_size); };
   heads.index_k = r(rotate_first(norm_plus_one(r, mean.unsqueeze(1), s.index_k_norm, s.eps),
                                  {at_first_tokens(turn.cos), at_first_tokens(turn.sin)}))

@@ -1,6 +1,7 @@
 // The small number formats, against their definitions.
 #include "reference/number_formats.hpp"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -65,6 +66,30 @@ TEST_CASE("rounding to bf16 takes the nearest number, of two the one with an eve
   }
 }
 
+TEST_CASE("an f64 is rounded to bf16 once, not by way of f32") {
+  const double above_tie = 1 + 0x1p-8 + 0x1p-30;  // its f32 is the tie 1 + 2^-8, which goes to 1
+  CHECK(round_to_bf16(static_cast<float>(above_tie)) == 1.0F);
+  CHECK(round_to_bf16(above_tie) == 1 + 0x1p-7);
+  const double below_tie = 1 + 0x3p-8 - 0x1p-52;  // its f32 is the tie 1 + 3 * 2^-8, which goes to 1 + 2^-6
+  CHECK(round_to_bf16(static_cast<float>(below_tie)) == 1.0F + 0x1p-6F);
+  CHECK(round_to_bf16(below_tie) == 1 + 0x1p-7);
+  CHECK(round_to_bf16(-above_tie) == -1 - 0x1p-7);
+  CHECK(round_to_bf16(1 + 0x1p-8) == 1.0);  // ties themselves go to even
+  CHECK(round_to_bf16(1 + 0x3p-8) == 1 + 0x1p-6);
+  CHECK(round_to_bf16(0x1p-134) == 0.0);
+  CHECK(round_to_bf16(0x1p-134 + 0x1p-180) == 0x1p-133);
+  CHECK(round_to_bf16(0x1p-126 - 0x1p-140) == 0x1p-126);  // of the subnormals into the normals
+  CHECK(std::signbit(round_to_bf16(-1e-300)));
+  CHECK(round_to_bf16(0x1p128 - 0x1p119 - 0x1p90) == 0x1p128 - 0x1p120);  // the largest, up to half a step above
+  CHECK(std::isinf(round_to_bf16(0x1p128 - 0x1p119)));
+  CHECK(round_to_bf16(-1e300) == -std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(round_to_bf16(std::nan(""))));
+  for (std::uint32_t bits = 0; bits < 0x7f800000; bits += 0x1234) {  // what an f32 holds is rounded as an f32
+    const auto x = std::bit_cast<float>(bits);
+    REQUIRE(round_to_bf16(static_cast<double>(x)) == static_cast<double>(round_to_bf16(x)));
+  }
+}
+
 TEST_CASE("rounding to e4m3 takes the nearest number, of two the one with an even code, and saturates") {
   for (int code = 0; code < 0x7e; ++code) {
     const float low = decode_e4m3(static_cast<std::uint8_t>(code));
@@ -94,7 +119,7 @@ TEST_CASE("activations are quantised to FP8 in groups of 128, the last by itself
   // Group 1 is zero: s = 1e-10 / 448.
   row[256] = -7.0F;  // group 2, of 44 columns: s = 7 / 448 = 1 / 64
   row[299] = 1.0F + 0x1p-5F;
-  round_to_dynamic_fp8(row);
+  round_to_dynamic_fp8<float>(row);
   CHECK(row[0] == 448.0F);
   CHECK(row[1] == 16.0F);
   CHECK(row[2] == -20.0F);
@@ -107,11 +132,11 @@ TEST_CASE("activations are quantised to FP8 in groups of 128, the last by itself
   std::vector<float> tiny{1e-12F, -3e-11F};  // below the least maximum: s is 1e-10 / 448
   const float s = 1e-10F / 448.0F;
   const float code = round_to_e4m3(1e-12F / s);
-  round_to_dynamic_fp8(tiny);
+  round_to_dynamic_fp8<float>(tiny);
   CHECK(tiny[0] == code * s);
   CHECK(code == 4.5F);                   // of 4.48
   std::vector<float> third{1.0F, 0.3F};  // s = 1 / 448 is rounded, and so is code * s
-  round_to_dynamic_fp8(third);
+  round_to_dynamic_fp8<float>(third);
   CHECK(third[0] == 448.0F * (1.0F / 448.0F));
   CHECK(third[1] == 128.0F * (1.0F / 448.0F));  // 134.4, nearer to 128 than to 144
 }
@@ -125,7 +150,7 @@ TEST_CASE("activations as integers: a scale a group, ties to even, the largest v
   row[32] = 254.0F;  // group 1: a = 2
   row[33] = 3.0F;    // a tie of 2 and 4: 1.5 goes to 2
   row[34] = -1.1F;
-  round_to_integers(row, 32, 127);
+  round_to_integers<float>(row, 32, 127);
   CHECK(row[0] == -127.0F);
   CHECK(row[1] == 0.0F);
   CHECK(row[2] == 2.0F);
@@ -134,13 +159,24 @@ TEST_CASE("activations as integers: a scale a group, ties to even, the largest v
   CHECK(row[33] == 4.0F);
   CHECK(row[34] == -2.0F);
   std::vector<float> fine{1.0F, 0.3F, 0.0F};
-  round_to_integers(fine, 32, 32767);
+  round_to_integers<float>(fine, 32, 32767);
   CHECK(fine[0] == 32767.0F * (1.0F / 32767.0F));
   CHECK(fine[1] == 9830.0F * (1.0F / 32767.0F));  // of 9830.1
   CHECK(fine[2] == 0.0F);
   std::vector<float> zeros(32);
-  round_to_integers(zeros, 32, 127);
+  round_to_integers<float>(zeros, 32, 127);
   CHECK(zeros == std::vector<float>(32));
+}
+
+TEST_CASE("f64 activations are quantised to the same codes, with scales and quotients of f64") {
+  std::vector<double> fp8{1, 0.3, 1.0 / 448 * (16 + 1 + 0x1p-40)};  // s = 1 / 448; just above the tie of 16 and 18
+  round_to_dynamic_fp8<double>(fp8);
+  CHECK(fp8[0] == 448 * (1.0 / 448));
+  CHECK(fp8[1] == 128 * (1.0 / 448));
+  CHECK(fp8[2] == 18 * (1.0 / 448));
+  std::vector<double> integers{127, 0.5, 0.5 + 0x1p-40, 0, -3.2};
+  round_to_integers<double>(integers, 32, 127);
+  CHECK(integers == std::vector<double>{127, 0, 1, 0, -3});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "fixtures/catch.hpp"
 #include "oracle/dump/names.hpp"
 #include "reference/number_formats.hpp"
+#include "reference/tests/difference.hpp"
 #include "reference/tests/golden_set.hpp"
 
 namespace kalibri::reference::test {
@@ -13,14 +14,14 @@ namespace {
 float rounded(double x) { return round_to_bf16(static_cast<float>(x)); }
 
 bool is_bf16(const std::vector<double>& values) {
-  return std::ranges::all_of(values, [](double x) { return static_cast<double>(rounded(x)) == x; });
+  return std::ranges::all_of(values, [](double x) { return round_to_bf16(x) == x; });
 }
 
 /// A golden set's dump in a precision, with all taps.
 class Run {
  public:
-  Run(const GoldenSet& set, const std::string& precision)
-      : dump_(run_golden(set, set.checkpoint, {"--precision", precision, "--taps", "all"})) {}
+  Run(const GoldenSet& set, const std::string& precision, const std::string& dtype = "f32")
+      : dump_(run_golden(set, set.checkpoint, {"--precision", precision, "--taps", "all", "--dtype", dtype})) {}
 
   [[nodiscard]] std::vector<double> values(const std::string& path) const { return read_all(dump_, path); }
   [[nodiscard]] std::vector<double> of_layer(std::int64_t layer, const char* name) const {
@@ -137,6 +138,29 @@ TEST_CASE("each key of a precision rounds its own tensors and no others") {
   CHECK(Run(*set, "kv=bf16").not_bf16(set->n_layers, kKolibri1Tensors) == without({"k", "v"}));
   CHECK(Run(*set, "residual=bf16").not_bf16(set->n_layers, kKolibri1Tensors) ==
         without({"residual", "post_attention"}));
+}
+
+TEST_CASE("in f64 a precision rounds the same tensors to the same formats, and is near itself in f32") {
+  const auto k1 = open_golden_set("kolibri1-k1-fp8");
+  const auto t2 = open_golden_set("qwen4-exp-t2");
+  if (!k1 || !t2) KALIBRI_SKIP("no golden data");
+  const Run kolibri(*k1, "bf16", "f64");
+  CHECK(kolibri.dump().find("golden", "logits")->type == dump::ElementType::f64);
+  CHECK(kolibri.not_bf16(k1->n_layers, kKolibri1Tensors) == Names{"router_logits"});
+  CHECK(is_bf16(kolibri.values("logits")));
+  CHECK(Run(*t2, "bf16", "f64").not_bf16(8, kQwen4ExpTensors) == Names{"index_scores", "router_logits"});
+  const auto q = [&](const std::string& precision, const std::string& dtype) {
+    return Run(*k1, precision, dtype).of_layer(0, "q");
+  };
+  for (const std::string precision :
+       {"activations=fp8-dynamic", "dense=affine:8:32,activations=int16", "dense=affine:8:32,activations=int8"}) {
+    CAPTURE(precision);
+    const std::string weights = precision.substr(0, precision.find("activations"));
+    const std::vector<double> rounds = q(precision, "f64");
+    const std::vector<double> plain = q(weights.empty() ? "native" : weights.substr(0, weights.size() - 1), "f64");
+    CHECK(rounds != q(precision, "f32"));
+    CHECK(difference(rounds, q(precision, "f32"), 1).rel < difference(rounds, plain, 1).rel / 4);
+  }
 }
 
 TEST_CASE("activations are quantised in front of FP8 weights only") {

@@ -34,11 +34,6 @@ TEST_CASE("a precision has one text, and a preset's value has the preset's name"
   CHECK(p.activations == Activations::fp8_dynamic);
   CHECK(p.rounds_kv);
   CHECK(p.dense == WeightForm{});
-  CHECK(parse_precision("exact").has_f32_arithmetic());
-  for (const char* text : {"compute=bf16", "residual=bf16", "activations=fp8-dynamic", "activations=int16",
-                           "activations=int8", "kv=bf16"}) {
-    CHECK_FALSE(parse_precision(text).has_f32_arithmetic());
-  }
 }
 
 TEST_CASE("a precision that does not exist is refused, and what is known is listed") {
