@@ -98,16 +98,15 @@ class DumpSink final : public runtime::TapSink {
 class TeacherInputs {
  public:
   TeacherInputs(const std::filesystem::path& path, const std::vector<Prompt>& prompts, const model::Model& model)
-      : reader_(path),
-        width_(model.info().residual_size()),
-        rounds_(model.precision().arithmetic.residual == runtime::Arithmetic::Residual::bf16) {
+      : reader_(path), width_(model.info().residual_size()), arithmetic_(model.precision().arithmetic) {
     for (const Prompt& prompt : prompts) require_prompt(reader_, prompt);
   }
 
-  /// The input of `layer`: the embedding, or the residual after the layer before; a residual in bf16 is rounded.
+  /// The input of `layer`: the embedding, or the residual after the layer before, rounded where the model's own is.
   void load(const Prompt& prompt, std::int64_t layer, std::vector<float>& residual) const {
     read(prompt, layer, residual);
-    if (rounds_) kernels::round_to_bf16(residual.data(), std::ssize(residual));
+    const bool rounds = layer == 0 ? arithmetic_.rounds() : arithmetic_.residual == runtime::Arithmetic::Residual::bf16;
+    if (rounds) kernels::round_to_bf16(residual.data(), std::ssize(residual));
   }
 
  private:
@@ -134,7 +133,7 @@ class TeacherInputs {
 
   dump::Reader reader_;
   std::int64_t width_;
-  bool rounds_;
+  runtime::Arithmetic arithmetic_;
 };
 
 /// final_norm of every position, and the logits of the chosen ones.

@@ -115,18 +115,21 @@ void SparseAttention::close_blocks(const SparseAttentionWeights& weights, Sparse
     }
     state.open_block.insert(state.open_block.end(), raw, raw + di);
     if (static_cast<std::int64_t>(state.open_block.size()) < r * di) continue;
-    // Complete: the mean of the raw keys, normed, rotated at the place of the block's first token.
+    // Complete: the mean of the raw keys, normed, rotated at the place of the block's first token, each a result.
     std::vector<float> key(static_cast<std::size_t>(di));
     for (std::int64_t i = 0; i < r; ++i) kernels().add(state.open_block.data() + i * di, di, key.data());
     kernels().scale(1.0F / static_cast<float>(r), key.data(), di, key.data());
+    workers_.round(key.data(), di);
     if (KALIBRI_MUTATE(true, "index_keys_normed_before_pooling", false)) {
       kernels().rms_norm(key.data(), weights.index_k_norm.data(), norm_eps(c), di, key.data());
+      workers_.round(key.data(), di);
     }
     const auto n_blocks = static_cast<std::int64_t>(state.block_keys.size()) / di;
     const std::int64_t place = KALIBRI_MUTATE(n_blocks * r, "index_block_rotated_at_last", n_blocks * r + r - 1);
     rotary_.row(positions[static_cast<std::size_t>(place)], cos.data(), sin.data());
     if (KALIBRI_MUTATE(true, "index_block_not_rotated", false))
       kernels().rope(key.data(), cos.data(), sin.data(), rotary_.half());
+    workers_.round(key.data(), 2 * rotary_.half());
     state.block_keys.insert(state.block_keys.end(), key.begin(), key.end());
     state.open_block.clear();
   }
