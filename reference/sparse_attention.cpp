@@ -20,7 +20,8 @@ struct Heads {
   at::Tensor index_k;  // [blocks, index dim], of the complete blocks
 };
 
-/// Points 1 to 3, and of point 5 the blocks' keys.
+/// Queries, gates, keys and values, the indexer's queries, and its keys of complete blocks: means of raw keys, normed
+/// and rotated at the first token.
 Heads project_heads(const Rounding& r, const SparseAttention& s, const at::Tensor& u) {
   const std::int64_t n_tokens = u.size(0);
   const Rotation exact = rotation(n_tokens, s.rotary_dim, s.rope_theta, r.dtype());
@@ -47,7 +48,7 @@ Heads project_heads(const Rounding& r, const SparseAttention& s, const at::Tenso
   return heads;
 }
 
-/// Point 5: scores of queries [begin, end) [end - begin, blocks], -1 where the block is not complete for the query.
+/// Scores of queries [begin, end) [end - begin, blocks], -1 where the block is not complete for the query.
 at::Tensor score_blocks(const SparseAttention& s, const Heads& heads, std::int64_t begin, std::int64_t end) {
   const at::Tensor q = heads.index_q.slice(0, begin, end).reshape({-1, s.index_dim});
   const at::Tensor products = project(q, heads.index_k).view({end - begin, s.n_index_heads, -1});
@@ -56,7 +57,7 @@ at::Tensor score_blocks(const SparseAttention& s, const Heads& heads, std::int64
   return scores.masked_fill(at::arange(heads.index_k.size(0), at::kLong) >= n_complete, -1.0);
 }
 
-/// Point 6: the kept of the first n_complete blocks, ascending; ties: lower block.
+/// The kept of the first n_complete blocks, ascending; ties: lower block.
 at::Tensor select_blocks(const SparseAttention& s, const at::Tensor& scores, std::int64_t n_complete) {
   const std::int64_t n_kept = std::min(s.n_kept, n_complete);
   return std::get<0>(select_top(scores.narrow(0, 0, n_complete), n_kept).ids.sort());
@@ -69,7 +70,7 @@ at::Tensor attended_tokens(const SparseAttention& s, const at::Tensor& blocks, s
   return at::cat({in_blocks.flatten(), at::arange(first_of_tail, query + 1, at::kLong)});
 }
 
-/// Point 7: softmax(q k / sqrt(D)) v of one query over `tokens` -> [heads, D]; head h reads KV head floor(h * kv_heads
+/// softmax(q k / sqrt(D)) v of one query over `tokens` -> [heads, D]; head h reads KV head floor(h * kv_heads
 /// / heads).
 at::Tensor attend(const SparseAttention& s, const Heads& heads, std::int64_t query, const at::Tensor& tokens) {
   const at::Tensor q = heads.q[query].view({s.n_kv_heads, s.n_heads / s.n_kv_heads, s.head_dim});

@@ -171,8 +171,8 @@ void add_verify(CLI::App& app, Command& chosen) {
   command.add_option("-o,--out", options->out, "Folder of dumps and report (kalibri-report-NAME)")->check(kNotEmpty);
   command.add_option("--precision", options->precision, kalibri::cli::kPrecisionHelp)->capture_default_str();
   command.add_option("--reference-precision", options->reference_precision,
-                     "The reference's weight forms (of --precision, so that only the arithmetic differs); exact: the "
-                     "source's, to see what other forms lose");
+                     "What the reference computes in (default: --precision, so that like is judged with like); with "
+                     "another, such as exact, the report shows what the difference between the two costs");
   command.add_option("--layers", options->layers, "Layers a-b, or a");
   command.add_option("--taps", options->taps, "Finer tensors to compare as well: names, or all")->delimiter(',');
   command

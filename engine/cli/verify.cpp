@@ -47,22 +47,6 @@ std::vector<std::string> taps_to_dump(std::vector<std::string> taps, const model
   return is_all ? std::vector<std::string>{"all"} : taps;
 }
 
-/// The weights of `precision`, multiplied in f32: what an engine in `precision` is measured against.
-runtime::Precision weights_of(runtime::Precision precision) {
-  precision.arithmetic = {};
-  return precision;
-}
-
-/// The precision of the reference's own run.
-runtime::Precision reference_precision(const VerifyOptions& options) {
-  if (options.reference_precision.empty()) return weights_of(runtime::Precision::parse(options.precision));
-  const auto precision = runtime::Precision::parse(options.reference_precision);
-  if (precision == weights_of(precision)) return precision;
-  throw Error(ErrorCode::usage, fmt::format("--reference-precision {}: expected weight forms alone (dense, experts, "
-                                            "embed, head): the reference computes in f32",
-                                            options.reference_precision));
-}
-
 /// One verification: makes the dumps one after the other in its folder, and keeps them open for the report.
 class Verification {
  public:
@@ -72,7 +56,8 @@ class Verification {
         directory_(std::move(directory)),
         checkpoint_(checkpoint),
         model_(model),
-        reference_precision_(reference_precision(options)),
+        reference_precision_(runtime::Precision::parse(
+            options.reference_precision.empty() ? options.precision : options.reference_precision)),
         taps_(taps_to_dump(options.taps, model.info())) {
     const model::ModelInfo& info = model.info();
     if (!options.layers.empty()) parse_layers(options.layers, layers_.first, layers_.end);
@@ -127,22 +112,17 @@ class Verification {
     teacher_forced_f64_ = std::move(floors.teacher_forced);
   }
 
-  /// fp32 chained; then the floors, chained and with each layer fed by the first: fp64 or, where the engine's
-  /// arithmetic is not f32, that arithmetic: what the reference itself loses by it.
+  /// fp32 chained; then the floors, in fp64 and the same precision: chained, and with each layer fed by the first.
   void run_references() {
     const std::string from_first =
         is_whole_ ? "" : fmt::format("0-{}", layers_.end - 1);  // a chained run starts at layer 0
     reference_path_ = directory_ / "reference.h5";
-    const std::string weights = reference_precision_.text();
-    reference_ = run_reference("reference.h5", from_first, {"--precision", weights});
-    const runtime::Precision& precision = model_.precision();
-    const bool rounds = precision != weights_of(precision);
-    const std::string name = rounds ? "reference-rounded" : "reference-f64";
-    std::vector<std::string> floor = {"--precision", rounds ? precision.text() : weights};
-    floor.insert(floor.end(), {"--dtype", rounds ? "f32" : "f64"});
-    reference_f64_ = run_reference(name + ".h5", from_first, floor);
-    floor.insert(floor.end(), {"--mode", "teacher-forced", "--inputs", reference_path_.string()});
-    teacher_forced_f64_ = run_reference(name + "-teacher-forced.h5", options_.layers, floor);
+    std::vector<std::string> arguments = {"--precision", reference_precision_.text()};
+    reference_ = run_reference("reference.h5", from_first, arguments);
+    arguments.insert(arguments.end(), {"--dtype", "f64"});
+    reference_f64_ = run_reference("reference-f64.h5", from_first, arguments);
+    arguments.insert(arguments.end(), {"--mode", "teacher-forced", "--inputs", reference_path_.string()});
+    teacher_forced_f64_ = run_reference("reference-f64-teacher-forced.h5", options_.layers, arguments);
   }
 
   Dump run_reference(const std::string& name, const std::string& layers, const std::vector<std::string>& mode) {

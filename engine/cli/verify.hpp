@@ -16,10 +16,10 @@ struct VerifyOptions {
   std::vector<std::string> prompts;  // or text files; neither: those of --reference, else default_prompts
   std::string out;                   // folder of the report; empty: kalibri-report-NAME
   std::string precision = "native";
-  std::string reference_precision;  // the reference's weight forms, in f32 arithmetic; empty: those of `precision`
-  std::string layers;             // "a-b" or "a"; empty = all
-  std::vector<std::string> taps;  // finer tensors to compare as well, or "all"
-  std::string positions = "all";  // rows of the logits to compare
+  std::string reference_precision;  // what the reference computes in; empty: `precision`
+  std::string layers;               // "a-b" or "a"; empty = all
+  std::vector<std::string> taps;    // finer tensors to compare as well, or "all"
+  std::string positions = "all";    // rows of the logits to compare
   std::int64_t chunk = 512;
   int n_threads = 0;  // 0 = one a core
   ExpertCacheFlags expert_cache;

@@ -124,6 +124,7 @@ std::optional<LogitsDifference> compare_logit_rows(const LogitsRef& reference, c
       logits.rows.push_back(
           compare_position(Row(h).subspan(begin, width), Row(o).subspan(begin, width), run.first_position + i));
     }
+    logits.format.add(h, o);
     for (const double x : h) {
       spread.add(x);
       logits.reference_max = std::max(logits.reference_max, x);

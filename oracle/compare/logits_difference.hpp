@@ -38,6 +38,7 @@ struct LogitsDifference {
   LogitMetrics metrics;         // over all rows
   std::int64_t n_vocab = 0;
   double reference_std = 0, reference_max = 0, reference_max_abs = 0;  // over all reference logits compared
+  FormatCount format;                                                  // over all logits compared
 };
 
 /// Nothing when a dataset is absent or no position is common. Throws dump::Error when the vocabularies differ.

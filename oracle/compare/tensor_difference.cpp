@@ -28,6 +28,7 @@ class Rows {
     for (std::size_t begin = 0; begin < reference.size(); begin += width_) {
       add_row(reference.subspan(begin, width_), candidate.subspan(begin, width_));
     }
+    difference_.format.add(reference, candidate);
   }
 
   [[nodiscard]] TensorDifference result() {

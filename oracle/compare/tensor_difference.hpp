@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "oracle/compare/number_format.hpp"
 #include "oracle/dump/reader.hpp"
 #include "oracle/metrics/rows.hpp"
 
@@ -24,6 +25,7 @@ struct TensorRef {
 struct TensorDifference {
   TensorMetrics metrics;                // over all rows
   double reference_max_abs = 0;         // max |h|
+  FormatCount format;                   // over all elements
   std::vector<double> row_rel;          // ||o_p - h_p|| / ||h_p||; 0 where both are 0
   std::vector<double> row_max_abs;      // max |o_p - h_p|
   std::vector<double> row_rel_trimmed;  // row_rel without the channels of largest |h_p|; empty for narrow rows

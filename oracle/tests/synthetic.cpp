@@ -120,7 +120,7 @@ dump::Reader Dump::write(const std::filesystem::path& folder, const std::string&
 }
 
 Dump exact(const std::string& mode) {
-  Dump dump{{"reference", "1", "synthetic", 1, mode, "fingerprint", "f64", "{}"}, {}, true};
+  Dump dump{{"reference", "1", "synthetic", 1, mode, "fingerprint", "native", "{}"}, {}, true};
   dump.prompts.push_back(exact_prompt("long", 21, 1));
   dump.prompts.push_back(exact_prompt("one", 1, 50));
   return dump;
@@ -130,7 +130,6 @@ Dump noisy(const Dump& dump, const std::string& producer, std::uint64_t seed) {
   Dump result = dump;
   result.is_f64 = false;
   result.header.producer = producer;
-  result.header.precision = "f32";
   for (PromptData& prompt : result.prompts) {
     for (auto& [path, dataset] : prompt.datasets) {
       if (!dataset.floating) continue;

@@ -321,38 +321,6 @@ TEST_CASE("A floor of damaged logits, and one that is not the reference's own fp
   REQUIRE(find(Case{}.run(), "floor-chained/origin").status == Status::held);
 }
 
-TEST_CASE(
-    "A candidate that rounds its results has a floor of the reference's own run in that precision, and no other") {
-  const auto rounded_case = [] {
-    Case rounded;
-    rounded.reference_f64 = synthetic::noisy(synthetic::exact("chained"), "reference", 4);
-    rounded.teacher_forced_f64 = synthetic::noisy(synthetic::exact("teacher-forced"), "reference", 5);
-    for (synthetic::Dump* dump : {&rounded.reference_f64, &rounded.teacher_forced_f64, &rounded.chained,
-                                  &rounded.teacher_forced, &rounded.repeated, &rounded.decoded}) {
-      dump->header.precision = "bf16";
-    }
-    return rounded;
-  };
-  const auto check_origins = [](const Assessment& assessment, Status status) {
-    CHECK(find(assessment, "floor-chained/origin").status == status);
-    CHECK(find(assessment, "floor-teacher-forced/origin").status == status);
-  };
-  check_origins(rounded_case().run(), Status::held);
-  Case other = rounded_case();
-  other.chained.header.precision = other.teacher_forced.header.precision = "f32";
-  check_origins(other.run(), Status::mistrusted);
-  Case own = rounded_case();  // one program's dump as its own floor
-  own.chained.header.producer = own.teacher_forced.header.producer = "reference";
-  check_origins(own.run(), Status::mistrusted);
-  const auto trust_of_logits_off_by = [&](double factor) {
-    Case damaged = rounded_case();
-    for (double& value : damaged.reference_f64.prompt("long").datasets.at("logits").values) value *= factor;
-    return find(damaged.run(), "floor-chained/floor").status;
-  };
-  CHECK(trust_of_logits_off_by(1.01) == Status::held);
-  CHECK(trust_of_logits_off_by(1.2) == Status::mistrusted);
-}
-
 TEST_CASE("Decode must equal prefill in every bit, a second prefill the first") {
   Case ulp;
   float value = static_cast<float>(ulp.decoded.prompt("long").at("decode/tail/logits", 7, 2));

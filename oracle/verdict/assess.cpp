@@ -9,6 +9,9 @@
 #include "oracle/verdict/judge_choices.hpp"
 #include "oracle/verdict/judge_decode.hpp"
 #include "oracle/verdict/judge_layers.hpp"
+#include "oracle/verdict/judge_rounding.hpp"
+#include "oracle/verdict/judge_typical.hpp"
+#include "oracle/verdict/rounding_unit.hpp"
 
 namespace kalibri::oracle {
 
@@ -20,14 +23,12 @@ void append(std::vector<Finding>& all, const std::vector<Finding>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-std::optional<MeasuredFloor> measure(const dump::Reader& reference, const dump::Reader* other,
-                                     const dump::Reader* candidate, const std::string& check, const LayerRange& layers,
-                                     RunMode mode) {
+std::optional<MeasuredFloor> measure(const dump::Reader& reference, const dump::Reader* other, const std::string& check,
+                                     const LayerRange& layers, RunMode mode) {
   if (other == nullptr) return std::nullopt;
   MeasuredFloor measured{compare_dumps(reference, *other, check, layers), {}};
-  const bool rounded = is_rounded(reference, *other, candidate);
-  measured.floor = measure_floor(measured.difference, mode, rounded ? kLoosestRoundedBound : kLoosestBound);
-  measured.floor.findings.push_back(floor_origin(reference, *other, candidate, check));
+  measured.floor = measure_floor(measured.difference, mode, rounding_unit(reference.header().precision));
+  measured.floor.findings.push_back(floor_origin(reference, *other, check));
   return measured;
 }
 
@@ -38,6 +39,8 @@ json compare_run(const DumpDifference& difference, const Floor* floor, RunMode m
   std::vector<JudgedTensor> tensors = judge_ends(difference, floor, mode);
   for (const JudgedLayer& layer : layers) tensors.insert(tensors.end(), layer.tensors.begin(), layer.tensors.end());
   append(findings, tensor_findings(difference.check, tensors));
+  if (mode == RunMode::teacher_forced) findings.push_back(typical_finding(difference, layers, floor));
+  findings.push_back(rounding_finding(difference));
   findings.push_back(experts_finding(difference.check, layers));
   findings.push_back(blocks_finding(difference.check, layers));
   if (std::optional<Finding> rows = ngram_rows_finding(difference.check, layers)) findings.push_back(std::move(*rows));
@@ -123,10 +126,8 @@ Assessment assess(const Dumps& dumps, const LayerRange& layers, std::int64_t win
   std::optional<MeasuredFloor> layer_floor, chained_floor;
   if (dumps.reference != nullptr) {
     const dump::Reader& reference = *dumps.reference;
-    layer_floor = measure(reference, dumps.teacher_forced_f64, dumps.teacher_forced, "floor-teacher-forced", layers,
-                          RunMode::teacher_forced);
-    const dump::Reader* chained = dumps.chained != nullptr ? dumps.chained : dumps.decoded;
-    chained_floor = measure(reference, dumps.reference_f64, chained, "floor-chained", layers, RunMode::chained);
+    layer_floor = measure(reference, dumps.teacher_forced_f64, "floor-teacher-forced", layers, RunMode::teacher_forced);
+    chained_floor = measure(reference, dumps.reference_f64, "floor-chained", layers, RunMode::chained);
   }
   result.floors = {{"teacher_forced", layer_floor ? to_json(layer_floor->floor) : json()},
                    {"chained", chained_floor ? to_json(chained_floor->floor) : json()}};

@@ -14,7 +14,7 @@ namespace kalibri::oracle {
 /// The dumps of one verification; null where there is none.
 struct Dumps {
   const dump::Reader* reference = nullptr;           // fp32, chained
-  const dump::Reader* reference_f64 = nullptr;       // fp64 or rounded, chained: the floor of chained numbers
+  const dump::Reader* reference_f64 = nullptr;       // fp64, chained: the floor of chained numbers
   const dump::Reader* teacher_forced_f64 = nullptr;  // the same, each layer fed by `reference`: the floor of each layer
   const dump::Reader* teacher_forced = nullptr;      // the candidate, each layer fed by `reference`
   const dump::Reader* chained = nullptr;             // the candidate

@@ -27,8 +27,10 @@ std::optional<double> band_floor(const MeasuredFloor& measured, std::int64_t fir
     if (metrics.n_positions > 0) largest = std::max(largest.value_or(0), *metrics.kl_max);
   }
   const std::optional<LogitsFloor>& logits = measured.floor.logits;
+  // Where the precision rounds, the reference's own two runs may part before a band that the candidate reaches.
+  if (!largest && logits && measured.floor.unit > 0) return logits->kl_max;
   if (!largest || !logits) return std::nullopt;
-  return std::max({*largest, logits->kl_noise(), kl_rounding(logits->n_vocab)});
+  return std::max({*largest, logits->kl_noise(), logits->kl_unit, kl_rounding(logits->n_vocab)});
 }
 
 std::optional<LogitsDifference> decode_against(const dump::Reader& reference, const dump::PromptInfo& prompt,

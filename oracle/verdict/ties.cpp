@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <string_view>
 
 #include "oracle/verdict/rules.hpp"
@@ -86,8 +87,14 @@ std::vector<bool> rows_after_differing(const LayerDifference& layer, const std::
 }
 
 std::int64_t first_differing_token(const PromptDifference& prompt) {
+  return first_differing_before(prompt, std::numeric_limits<std::int64_t>::max());
+}
+
+std::int64_t first_differing_before(const PromptDifference& prompt, std::int64_t layer) {
   std::int64_t first = prompt.n_tokens;
-  for (const LayerDifference& layer : prompt.layers) first = first_in_layer(layer, first);
+  for (const LayerDifference& earlier : prompt.layers) {
+    if (earlier.layer < layer) first = first_in_layer(earlier, first);
+  }
   return first;
 }
 
@@ -111,8 +118,10 @@ std::vector<LayerTies> judge_ties(const PromptDifference& prompt, const Floor* f
     const auto follows = [&](std::int64_t t) { return is_reached(t) || differs_at(differing_blocks(layer), t); };
     ties.experts = judge_choice(differing_experts(layer), follows, [&](std::size_t t) {
       const Routing& routing = *layer.routing;
-      const bool is_tie = gap_floor != nullptr && routing.is_single_swap[t] && t < routing.gap.size() &&
-                          routing.gap[t] <= kKappa * gap_floor->max_abs;
+      // A rounding moves scores by more than near ones are apart: it may exchange two, or another than the k-th.
+      const bool may_be_tie = routing.is_single_swap[t] || (floor != nullptr && floor->unit > 0);
+      const bool is_tie =
+          gap_floor != nullptr && may_be_tie && t < routing.gap.size() && routing.gap[t] <= kKappa * gap_floor->max_abs;
       return is_tie ? std::optional(routing.gap[t]) : std::nullopt;
     });
     if (mode == RunMode::chained) reached = first_in_layer(layer, reached);

@@ -28,7 +28,8 @@ struct LayerTies {
 };
 
 /// Judges the differing tokens of each layer of `prompt`, in the order of its layers. Experts: excused when a single
-/// one is exchanged at the cut and the reference's gap there is at most kKappa times the gap's floor. Blocks: excused
+/// one is exchanged at the cut (where the precision rounds, any) and the reference's gap there is at most kKappa times
+/// the gap's floor. Blocks: excused
 /// when the reference's scores set the exchanged ones apart by at most kKappa times the scores' floor (relu makes equal
 /// scores of many blocks common, so several may be exchanged). Experts of a token whose blocks differ have other
 /// inputs; in a chained run, so has a token after (or at) one that differed in an earlier layer: counted as following,
@@ -44,5 +45,7 @@ std::vector<bool> rows_after_differing(const LayerDifference& layer, const std::
 /// The first position from which on a chained run's outputs cannot be judged: that of the first differing token; T when
 /// none differs.
 std::int64_t first_differing_token(const PromptDifference& prompt);
+/// The same of the choices in layers before `layer`.
+std::int64_t first_differing_before(const PromptDifference& prompt, std::int64_t layer);
 
 }  // namespace kalibri::oracle
