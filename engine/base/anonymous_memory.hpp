@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
 
 namespace kalibri {
 
@@ -19,10 +19,16 @@ class AnonymousMemory {
   AnonymousMemory& operator=(AnonymousMemory&& other) noexcept;
 
   [[nodiscard]] std::byte* data() const { return data_; }
+  template <typename T>
+  [[nodiscard]] T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  /// Bytes of all of them in this process, for whoever accounts for its memory.
+  [[nodiscard]] static std::int64_t live_bytes();
 
  private:
   std::byte* mapping_ = nullptr;
-  std::size_t n_mapped_ = 0;
+  std::size_t n_bytes_ = 0;
   std::byte* data_ = nullptr;
 };
 

@@ -20,6 +20,7 @@
 #include "engine/cli/precision_help.hpp"
 #include "engine/cli/seeded_prompts.hpp"
 #include "engine/cli/thread_count.hpp"
+#include "engine/cli/weight_place_flag.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/model/generator.hpp"
 #include "engine/runtime/read_rate.hpp"
@@ -78,9 +79,10 @@ class Bench {
   Bench(const BenchOptions& options, std::ostream& notes)
       : options_(options),
         checkpoint_(checkpoint::Checkpoint::open(options.directory)),
-        model_(checkpoint_, runtime::Precision::parse(options.precision), expert_cache(options.expert_cache)),
-        load_s_(seconds_since(start_)),
-        pool_(thread_count(options.n_threads)) {
+        pool_(thread_count(options.n_threads)),
+        model_(checkpoint_, runtime::Precision::parse(options.precision), expert_cache(options.expert_cache),
+               weight_place(options.weights, pool_.n_threads())),
+        load_s_(seconds_since(start_)) {
     tell_expert_cache(model_, notes);
     const std::int64_t longest = model_.info().max_positions;
     if (options.n_prompt + options.n_answer > longest) {
@@ -167,9 +169,9 @@ class Bench {
   const BenchOptions& options_;
   Clock::time_point start_ = Clock::now();
   checkpoint::Checkpoint checkpoint_;
+  ThreadPool pool_;
   model::Model model_;
   double load_s_;
-  ThreadPool pool_;
   runtime::ReadRate read_rate_;
 };
 
@@ -320,6 +322,7 @@ void add_bench_options(CLI::App& command, BenchOptions& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", options.n_threads, "0 = one a core (never changes a bit)");
+  add_weight_place(command, options.weights);
   add_expert_cache(command, options.expert_cache);
   command.add_flag("--campaign", options.campaign,
                    "A cold request, its repeat, and four other prompts, as a server would see them");
@@ -339,6 +342,7 @@ int bench_command(const BenchOptions& options, std::ostream& out, std::ostream& 
                          {"isa", kernels::kernels().isa},
                          {"threads", bench.n_threads()},
                          {"chunk", options.chunk},
+                         {"weights", weight_place_json(bench.model().weight_place())},
                          {"campaign", options.campaign},
                          {"load_s", bench.load_s()},
                          {"peak_rss_bytes", peak_rss_bytes()}};
@@ -349,8 +353,9 @@ int bench_command(const BenchOptions& options, std::ostream& out, std::ostream& 
     out << json.dump(1) << '\n';
     return 0;
   }
-  out << fmt::format("{}, {} layers, {}, {}, {} threads\n", info.model_type, info.n_layers,
-                     bench.model().precision().text(), kernels::kernels().isa, bench.n_threads())
+  out << fmt::format("{}, {} layers, {}, {}, {} threads; weights {}\n", info.model_type, info.n_layers,
+                     bench.model().precision().text(), kernels::kernels().isa, bench.n_threads(),
+                     weight_place_text(bench.model().weight_place()))
       << (options.campaign ? campaign_text(requests, bench) : repeats_text(requests, bench));
   return 0;
 }

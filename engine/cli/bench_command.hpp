@@ -22,6 +22,7 @@ struct BenchOptions {
   std::int64_t n_repeats = 3;
   std::int64_t chunk = 512;
   int n_threads = 0;  // 0 = one a core
+  std::string weights = "auto";
   ExpertCacheFlags expert_cache;
   bool campaign = false;
   bool json = false;

@@ -155,8 +155,8 @@ std::string memory_text(const Outcome& o) {
     if (n_bytes == 0) return;
     text += fmt::format("  {:<44}{:>12}{}{}\n", what, bytes_text(n_bytes), remark.empty() ? "" : "   ", remark);
   };
-  line("weights of every token, in the files' pages", f.mapped_bytes);
-  line("weights of every token, in another form", f.made_bytes, "the files' own are let go when memory is short");
+  line("weights of every token, as stored", f.mapped_bytes);
+  line("weights of every token, in another form", f.made_bytes, "the files' own are let go");
   line("embedding", f.embedding_bytes);
   line("norms and other vectors", f.vector_bytes);
   line("scales of the experts", f.scale_bytes);

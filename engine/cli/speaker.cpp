@@ -8,6 +8,7 @@
 #include "engine/base/error.hpp"
 #include "engine/cli/checkpoint_tokenizer.hpp"
 #include "engine/cli/thread_count.hpp"
+#include "engine/cli/weight_place_flag.hpp"
 #include "engine/runtime/generation_config.hpp"
 #include "engine/text/stop_ids.hpp"
 #include "engine/text/stop_strings.hpp"
@@ -47,12 +48,14 @@ double per_second(std::int64_t n, double seconds) { return seconds > 0 ? static_
 
 Speaker::Speaker(const SpeakerFlags& flags, std::ostream& notes)
     : checkpoint_(checkpoint::Checkpoint::open(flags.directory)),
-      model_(checkpoint_, runtime::Precision::parse(flags.precision), expert_cache(flags.expert_cache)),
-      tokenizer_(load_tokenizer(flags.directory, model_.info(), "", &notes)),
       pool_(thread_count(flags.n_threads)),
+      model_(checkpoint_, runtime::Precision::parse(flags.precision), expert_cache(flags.expert_cache),
+             weight_place(flags.weights, pool_.n_threads())),
+      tokenizer_(load_tokenizer(flags.directory, model_.info(), "", &notes)),
       chunk_(flags.chunk),
       stop_(flags.stop) {
   const text::StopStrings checked(stop_);
+  tell_weight_place(model_.weight_place(), /*is_asked=*/flags.weights != "auto", notes);
   tell_expert_cache(model_, notes);
   if (flags.max_tokens < 1) throw Error(ErrorCode::usage, "--max-tokens: expected at least 1");
   options_.max_tokens = flags.max_tokens;

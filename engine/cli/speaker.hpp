@@ -24,6 +24,7 @@ struct SpeakerFlags {
   std::string precision = "native";
   std::int64_t chunk = 512;
   int n_threads = 0;  // 0 = one a core
+  std::string weights = "auto";
   ExpertCacheFlags expert_cache;
   std::int64_t max_tokens = 512;
   SamplingFlags sampling;
@@ -68,9 +69,9 @@ class Speaker {
 
  private:
   checkpoint::Checkpoint checkpoint_;
+  ThreadPool pool_;
   model::Model model_;
   text::Tokenizer tokenizer_;
-  ThreadPool pool_;
   std::int64_t chunk_;
   std::vector<std::string> stop_;
   model::GenerateOptions options_;

@@ -10,6 +10,7 @@
 #include "engine/cli/expert_cache_flags.hpp"
 #include "engine/cli/generate_command.hpp"
 #include "engine/cli/precision_help.hpp"
+#include "engine/cli/weight_place_flag.hpp"
 
 namespace kalibri::cli {
 
@@ -54,6 +55,7 @@ void add_speaker(CLI::App& command, SpeakerFlags& flags) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--threads", flags.n_threads, "0 = one a core (never changes a bit)");
+  add_weight_place(command, flags.weights);
   add_expert_cache(command, flags.expert_cache);
   add_sampling(command, flags.sampling);
 }

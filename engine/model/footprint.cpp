@@ -9,6 +9,7 @@
 #include "engine/checkpoint/tensor_places.hpp"
 #include "engine/model/session_footprint.hpp"
 #include "engine/model/swiglu_weights.hpp"
+#include "engine/model/weight_places.hpp"
 #include "engine/runtime/expert_source.hpp"
 #include "engine/runtime/formed_matrix.hpp"
 #include "engine/runtime/linear.hpp"
@@ -48,20 +49,6 @@ std::int64_t n_elements(const ExpectedTensor& tensor) {
   std::int64_t n = 1;
   for (const std::int64_t size : tensor.shape) n *= size;
   return n;
-}
-
-/// A matrix that is no expert's, from its header.
-MatrixView find_matrix(const Checkpoint& checkpoint, const ExpectedTensor& tensor) {
-  const std::int64_t n_rows = tensor.shape[0];
-  const std::int64_t n_cols = tensor.shape[1];
-  switch (tensor.storage) {
-    case Storage::matrix:
-      return checkpoint.matrix(tensor.name, n_rows, n_cols, /*check_values=*/false);
-    case Storage::unscaled:
-      return checkpoint.unscaled_matrix(tensor.name, n_rows, n_cols);
-    default:
-      return checkpoint.plain_matrix(tensor.name, n_rows, n_cols);
-  }
 }
 
 /// The experts' matrices, each three of them one expert, in the order of the list.

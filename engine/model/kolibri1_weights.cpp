@@ -76,12 +76,14 @@ Kolibri1Layer load_layer(const Checkpoint& checkpoint, const Kolibri1Config& c, 
 }  // namespace
 
 Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Precision& precision,
-                                 const runtime::ExpertCacheOptions& cache)
+                                 const runtime::ExpertCacheOptions& cache, const runtime::WeightPlaceOptions& place)
     : config(Kolibri1Config::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
-      forms_(std::make_unique<runtime::WeightForms>(precision)) {
+      forms_(std::make_unique<runtime::WeightForms>(precision, forget_matrix)) {
   const std::int64_t h = config.hidden_size;
   const Kolibri1Layout layout = find_kolibri1_layout(checkpoint);
-  classify_weights(checkpoint, kolibri1_tensors(config, layout), *forms_);
+  const auto tensors = kolibri1_tensors(config, layout);
+  classify_weights(checkpoint, tensors, *forms_);
+  placed_ = PlacedWeights(checkpoint, tensors, *forms_, place);
   embed_tokens = checkpoint.unscaled_matrix("model.embed_tokens.weight", config.vocab_size, h);
   lm_head = checkpoint.unscaled_matrix(KALIBRI_MUTATE("lm_head.weight", "tied_lm_head", "model.embed_tokens.weight"),
                                        config.vocab_size, h);
@@ -89,6 +91,7 @@ Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Pr
   std::vector<std::vector<ExpertWeights>> experts;
   for (std::int64_t l = 0; l < config.num_hidden_layers; ++l) {
     layers.push_back(load_layer(checkpoint, config, layout, l));
+    placed_.forget_checked(layer_prefix(l));
     experts.emplace_back();
     for (std::int64_t e = 0; e < config.num_experts; ++e) {
       experts.back().push_back(find_expert(checkpoint, config, layout, l, e, /*check_values=*/false));
@@ -98,7 +101,7 @@ Kolibri1Weights::Kolibri1Weights(const Checkpoint& checkpoint, const runtime::Pr
   const auto check = [&checkpoint, c = config, layout](std::int64_t layer, std::int64_t expert) {
     find_expert(checkpoint, c, layout, layer, expert, /*check_values=*/true);
   };
-  experts_ = make_expert_store(checkpoint, std::move(experts), *forms_, check, cache);
+  experts_ = make_expert_store(checkpoint, std::move(experts), *forms_, check, cache, placed_.info().is_memory);
 }
 
 }  // namespace kalibri::model

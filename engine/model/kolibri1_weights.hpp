@@ -8,6 +8,7 @@
 
 #include "engine/checkpoint/checkpoint.hpp"
 #include "engine/checkpoint/kolibri1_config.hpp"
+#include "engine/model/weight_places.hpp"
 #include "engine/runtime/expert_store.hpp"
 #include "engine/runtime/weight_forms.hpp"
 
@@ -30,9 +31,9 @@ struct Kolibri1Layer {
 
 class Kolibri1Weights {
  public:
-  /// Throws Error(config | tensor). The checkpoint must outlive this.
+  /// Throws Error(config | tensor | file | usage). The checkpoint must outlive this.
   Kolibri1Weights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
-                  const runtime::ExpertCacheOptions& cache = {});
+                  const runtime::ExpertCacheOptions& cache = {}, const runtime::WeightPlaceOptions& place = {});
 
   checkpoint::Kolibri1Config config;
   kernels::MatrixView embed_tokens;  // [V, H]
@@ -46,6 +47,7 @@ class Kolibri1Weights {
   }
   /// row [H] <- the embedding of token `id`.
   void decode_embedding(std::int64_t id, float* row) const { forms_->decode_row(embed_tokens, id, row); }
+  [[nodiscard]] const PlacedWeights& placed() const { return placed_; }
   [[nodiscard]] runtime::ExpertStore& experts() const { return *experts_; }
   /// The layer will not be asked for again soon: what was made or read for it may go. Nobody may be using it.
   void leave_layer(std::int64_t layer) const {
@@ -55,6 +57,7 @@ class Kolibri1Weights {
 
  private:
   std::unique_ptr<runtime::WeightForms> forms_;
+  PlacedWeights placed_;
   std::unique_ptr<runtime::ExpertStore> experts_;
 };
 

@@ -157,15 +157,17 @@ ExpertWeights find_expert(const Checkpoint& checkpoint, const Qwen4ExpConfig& c,
 }  // namespace
 
 Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Precision& precision,
-                                 const runtime::ExpertCacheOptions& cache)
+                                 const runtime::ExpertCacheOptions& cache, const runtime::WeightPlaceOptions& place)
     : config(Qwen4ExpConfig::from_json(checkpoint.config(), (checkpoint.directory() / "config.json").string())),
-      forms_(std::make_unique<runtime::WeightForms>(precision)) {
+      forms_(std::make_unique<runtime::WeightForms>(precision, forget_matrix)) {
   const Qwen4ExpConfig& c = config;
   const Qwen4ExpLayout layout = checkpoint::find_qwen4_exp_layout(checkpoint, c);
   const std::string& prefix = layout.prefix;
   const auto problems = checkpoint::qwen4_exp_problems(checkpoint, c, layout);
   if (!problems.empty()) checkpoint.refuse(problems.front());
-  classify_weights(checkpoint, checkpoint::qwen4_exp_tensors(c, layout), *forms_);
+  const auto tensors = checkpoint::qwen4_exp_tensors(c, layout);
+  classify_weights(checkpoint, tensors, *forms_);
+  placed_ = PlacedWeights(checkpoint, tensors, *forms_, place);
   embed_tokens = checkpoint.matrix(prefix + "embed_tokens.weight", c.vocab_size, c.hidden_size, true);
   lm_head =
       c.tie_word_embeddings ? embed_tokens : checkpoint.matrix("lm_head.weight", c.vocab_size, c.hidden_size, true);
@@ -188,6 +190,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
         find_swiglu(checkpoint, p + "mlp.shared_expert.", c.hidden_size, c.shared_expert_intermediate_size, true);
     layer.shared_expert_gate = checkpoint.matrix(p + "mlp.shared_expert_gate.weight", 1, c.hidden_size, true);
     layers.push_back(std::move(layer));
+    placed_.forget_checked(p);
     experts.emplace_back();
     for (std::int64_t e = 0; e < c.num_experts; ++e) {
       const ExpertLayout expert_layout = layout.experts[static_cast<std::size_t>(l)];
@@ -199,7 +202,7 @@ Qwen4ExpWeights::Qwen4ExpWeights(const Checkpoint& checkpoint, const runtime::Pr
     find_expert(checkpoint, c, layout.experts[static_cast<std::size_t>(layer)], layout.layer_prefix(layer) + "mlp.",
                 expert, /*check_values=*/true);
   };
-  experts_ = make_expert_store(checkpoint, std::move(experts), *forms_, check, cache);
+  experts_ = make_expert_store(checkpoint, std::move(experts), *forms_, check, cache, placed_.info().is_memory);
 }
 
 }  // namespace kalibri::model

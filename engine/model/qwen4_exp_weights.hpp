@@ -12,6 +12,7 @@
 #include "engine/checkpoint/checkpoint.hpp"
 #include "engine/checkpoint/ngram_hash.hpp"
 #include "engine/checkpoint/qwen4_exp_config.hpp"
+#include "engine/model/weight_places.hpp"
 #include "engine/runtime/expert_store.hpp"
 #include "engine/runtime/ngram_table.hpp"
 #include "engine/runtime/weight_forms.hpp"
@@ -71,9 +72,9 @@ struct Qwen4ExpLayer {
 
 class Qwen4ExpWeights {
  public:
-  /// Throws Error(config | tensor). The checkpoint must outlive this.
+  /// Throws Error(config | tensor | file | usage). The checkpoint must outlive this.
   Qwen4ExpWeights(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
-                  const runtime::ExpertCacheOptions& cache = {});
+                  const runtime::ExpertCacheOptions& cache = {}, const runtime::WeightPlaceOptions& place = {});
 
   checkpoint::Qwen4ExpConfig config;
   kernels::MatrixView embed_tokens;  // [V, H]
@@ -86,6 +87,7 @@ class Qwen4ExpWeights {
   }
   /// row [H] <- the embedding of token `id`.
   void decode_embedding(std::int64_t id, float* row) const { forms_->decode_row(embed_tokens, id, row); }
+  [[nodiscard]] const PlacedWeights& placed() const { return placed_; }
   [[nodiscard]] runtime::ExpertStore& experts() const { return *experts_; }
   /// The layer will not be asked for again soon: what was made or read for it may go. Nobody may be using it.
   void leave_layer(std::int64_t layer) const {
@@ -95,6 +97,7 @@ class Qwen4ExpWeights {
 
  private:
   std::unique_ptr<runtime::WeightForms> forms_;
+  PlacedWeights placed_;
   std::unique_ptr<runtime::ExpertStore> experts_;
 };
 

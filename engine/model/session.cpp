@@ -5,10 +5,12 @@
 #include <utility>
 #include <variant>
 
+#include "engine/base/available_memory.hpp"
 #include "engine/base/error.hpp"
 #include "engine/checkpoint/family.hpp"
 #include "engine/model/kolibri1.hpp"
 #include "engine/model/qwen4_exp.hpp"
+#include "engine/model/weight_places.hpp"
 
 namespace kalibri::model {
 
@@ -48,11 +50,11 @@ using Sequence = std::variant<Kolibri1Sequence, Qwen4ExpSequence>;
 using State = std::variant<Kolibri1Sequence::State, Qwen4ExpSequence::State>;
 
 Weights load(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
-             const runtime::ExpertCacheOptions& cache) {
+             const runtime::ExpertCacheOptions& cache, const runtime::WeightPlaceOptions& place) {
   const std::string name = checkpoint::model_type(checkpoint);
-  if (name == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision, cache);
+  if (name == "kolibri1") return Weights(std::in_place_type<Kolibri1Weights>, checkpoint, precision, cache, place);
   if (name == "qwen4_exp" || name == "qwen4_exp_text")
-    return Weights(std::in_place_type<Qwen4ExpWeights>, checkpoint, precision, cache);
+    return Weights(std::in_place_type<Qwen4ExpWeights>, checkpoint, precision, cache, place);
   checkpoint::refuse_model_type(checkpoint);
 }
 
@@ -73,12 +75,31 @@ struct Model::Impl {
   runtime::Precision precision;
   Weights weights;
   ModelInfo info;
+  runtime::WeightPlaceInfo place;
+  bool has_cache;  // that was asked for
 };
 
 Model::Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
-             const runtime::ExpertCacheOptions& cache)
-    : impl_(new Impl{precision, load(checkpoint, precision, cache), {}}) {
-  impl_->info = std::visit([](const auto& weights) { return describe(weights); }, impl_->weights);
+             const runtime::ExpertCacheOptions& cache, const runtime::WeightPlaceOptions& place) {
+  runtime::WeightPlaceOptions placing = place;
+  std::int64_t needed = 0;
+  std::int64_t available = 0;
+  if (place.place == runtime::WeightPlace::automatic) {
+    needed = needed_bytes(checkpoint, precision, cache, place.n_threads);
+    available = place.available_bytes > 0 ? place.available_bytes : available_memory();
+    if (needed > available) placing.place = runtime::WeightPlace::mapped;
+  }
+  impl_.reset(new Impl{precision, load(checkpoint, precision, cache, placing), {}, {}, cache.is_wanted()});
+  std::visit(
+      [&](const auto& weights) {
+        impl_->info = describe(weights);
+        impl_->place = weights.placed().info();
+        const auto experts = weights.experts().cache();
+        if (experts) impl_->place.expert_bytes = experts->n_layers * experts->n_slots * experts->slot_bytes;
+      },
+      impl_->weights);
+  impl_->place.needed_bytes = needed;
+  impl_->place.available_bytes = available;
 }
 
 Model::~Model() = default;
@@ -90,7 +111,10 @@ void Model::leave_layer(std::int64_t layer) const {
   std::visit([&](const auto& weights) { weights.leave_layer(layer); }, impl_->weights);
 }
 
+const runtime::WeightPlaceInfo& Model::weight_place() const { return impl_->place; }
+
 std::optional<runtime::ExpertCacheInfo> Model::expert_cache() const {
+  if (!impl_->has_cache) return {};
   return std::visit([](const auto& weights) { return weights.experts().cache(); }, impl_->weights);
 }
 

@@ -16,6 +16,7 @@
 #include "engine/runtime/phase_clock.hpp"
 #include "engine/runtime/precision.hpp"
 #include "engine/runtime/taps.hpp"
+#include "engine/runtime/weight_place.hpp"
 
 namespace kalibri::model {
 
@@ -39,10 +40,11 @@ class Model {
  public:
   /// Finds and checks every tensor; copies and expands nothing but what `precision` asks for.
   /// The checkpoint must outlive the model. Throws Error(config | tensor | usage).
-  /// With a cache of experts (ExpertCacheOptions) the routed ones are read from disk when they are wanted; the same
-  /// bits.
+  /// With a cache of experts the routed ones are read from disk when they are wanted, and `place` says where the other
+  /// weights lie; the same bits. One model at a time has a checkpoint's weights in memory, and nobody else reads the
+  /// checkpoint while it is loaded and when it ends.
   Model(const checkpoint::Checkpoint& checkpoint, const runtime::Precision& precision,
-        const runtime::ExpertCacheOptions& cache = {});
+        const runtime::ExpertCacheOptions& cache = {}, const runtime::WeightPlaceOptions& place = {});
   ~Model();
   Model(Model&&) noexcept;
 
@@ -52,7 +54,8 @@ class Model {
   /// For runs that go layer by layer: this layer will not be asked for again soon, its expansions and experts may go.
   void leave_layer(std::int64_t layer) const;
 
-  /// What the cache of experts came to; nothing without one.
+  [[nodiscard]] const runtime::WeightPlaceInfo& weight_place() const;
+  /// What the cache of experts that was asked for came to; nothing without one.
   [[nodiscard]] std::optional<runtime::ExpertCacheInfo> expert_cache() const;
   /// All sessions' together.
   [[nodiscard]] runtime::ExpertStatistics expert_statistics() const;

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/base/error.hpp"
-#include "engine/base/mapped_file.hpp"
 #include "engine/checkpoint/tensor_places.hpp"
+#include "engine/model/weight_places.hpp"
 #include "engine/runtime/formed_matrix.hpp"
 #include "engine/runtime/resident_experts.hpp"
 #include "engine/runtime/streamed_experts.hpp"
@@ -14,17 +14,8 @@ namespace kalibri::model {
 
 namespace {
 
-/// Lets go of the memory under the matrices, which lie in a mapped file.
 void forget_swiglu(const runtime::ExpertWeights& expert) {
-  const auto forget = [](const void* data, std::int64_t n_bytes) {
-    forget_pages({static_cast<const std::byte*>(data), static_cast<std::size_t>(n_bytes)});
-  };
-  for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) {
-    forget(matrix.data, kernels::stored_bytes(matrix));
-    if (matrix.format != kernels::Format::affine) continue;
-    forget(matrix.scales, matrix.n_rows * kernels::grid_row_bytes(matrix));
-    forget(matrix.biases, matrix.n_rows * kernels::grid_row_bytes(matrix));
-  }
+  for (const kernels::MatrixView& matrix : {expert.gate, expert.up, expert.down}) forget_matrix(matrix);
 }
 
 bool is_used_as_stored(const runtime::WeightForm& wanted, const runtime::ExpertWeights& expert) {
@@ -72,12 +63,18 @@ std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkp
                                                         std::vector<std::vector<runtime::ExpertWeights>> experts,
                                                         const runtime::WeightForms& forms,
                                                         std::function<void(std::int64_t, std::int64_t)> check,
-                                                        const runtime::ExpertCacheOptions& cache) {
+                                                        const runtime::ExpertCacheOptions& cache, bool are_in_memory) {
   const bool can_be_cached = std::ranges::all_of(experts, [&](const auto& layer) {
     return std::ranges::all_of(
         layer, [&](const auto& expert) { return is_used_as_stored(forms.precision().experts, expert); });
   });
-  if (!cache.is_wanted() || (!can_be_cached && cache.is_optional)) {
+  runtime::ExpertCacheOptions options = cache;
+  if (are_in_memory && !cache.is_wanted()) {
+    options.n_slots = static_cast<std::int64_t>(experts.front().size());
+    options.mode = runtime::ReadMode::buffered;  // the next run finds them in the system's file cache
+    options.is_optional = true;
+  }
+  if (!options.is_wanted() || (!can_be_cached && options.is_optional)) {
     return std::make_unique<runtime::ResidentExperts>(std::move(experts), forms, std::move(check), forget_swiglu);
   }
   if (!can_be_cached) {
@@ -86,7 +83,7 @@ std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkp
                                       " makes another form of them: leave one of the two out, or take "
                                       "experts=native");
   }
-  return std::make_unique<runtime::StreamedExperts>(experts, checkpoint::TensorPlaces(checkpoint), cache,
+  return std::make_unique<runtime::StreamedExperts>(experts, checkpoint::TensorPlaces(checkpoint), options,
                                                     std::move(check));
 }
 

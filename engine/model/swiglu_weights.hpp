@@ -28,13 +28,14 @@ runtime::ExpertWeights find_stacked_swiglu(const checkpoint::Checkpoint& checkpo
 void classify_weights(const checkpoint::Checkpoint& checkpoint, const std::vector<checkpoint::ExpectedTensor>& tensors,
                       runtime::WeightForms& forms);
 
-/// The routed experts [n_layers][n_experts], mapped, as the cache's options want them; check(layer, expert) throws
-/// Error(tensor) for values that cannot be used. Throws Error(usage) for a cache of experts that are not used as
-/// stored, unless it is optional.
+/// The routed experts [n_layers][n_experts], which are mapped: as the cache's options want them; without a cache
+/// where they are mapped, or in memory: that of a cache that has room for all and reads each when it is first wanted.
+/// check(layer, expert) throws Error(tensor) for values that cannot be used. Throws Error(usage) for a cache of experts
+/// that are not used as stored, unless it is optional.
 std::unique_ptr<runtime::ExpertStore> make_expert_store(const checkpoint::Checkpoint& checkpoint,
                                                         std::vector<std::vector<runtime::ExpertWeights>> experts,
                                                         const runtime::WeightForms& forms,
                                                         std::function<void(std::int64_t, std::int64_t)> check,
-                                                        const runtime::ExpertCacheOptions& cache);
+                                                        const runtime::ExpertCacheOptions& cache, bool are_in_memory);
 
 }  // namespace kalibri::model

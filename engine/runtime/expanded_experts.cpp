@@ -44,11 +44,11 @@ ExpertWeights ExpandedExperts::acquire(std::int64_t layer, std::int64_t expert, 
     erase(usage_.acquire({layer, expert}, n_bytes));
   }
   std::call_once(entry->made, [&] {
-    entry->bytes = std::make_unique_for_overwrite<unsigned char[]>(static_cast<std::size_t>(n_bytes));
-    unsigned char* room = entry->bytes.get();
+    entry->bytes = AnonymousMemory(static_cast<std::size_t>(n_bytes));
+    auto* room = entry->bytes.as<unsigned char>();
     for (const MatrixView& matrix : {stored.gate, stored.up, stored.down}) make(form_, matrix, room);
   });
-  const unsigned char* room = entry->bytes.get();
+  const unsigned char* room = entry->bytes.as<unsigned char>();
   const MatrixView gate = place(form_, stored.gate, room);
   const MatrixView up = place(form_, stored.up, room);
   return {gate, up, place(form_, stored.down, room)};

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/base/anonymous_memory.hpp"
 #include "engine/runtime/expert_store.hpp"
 #include "engine/runtime/expert_usage.hpp"
 #include "engine/runtime/precision.hpp"
@@ -32,7 +33,7 @@ class ExpandedExperts {
  private:
   struct Entry {
     std::once_flag made;
-    std::unique_ptr<unsigned char[]> bytes;
+    AnonymousMemory bytes;
   };
   void erase(const std::vector<ExpertUsage::Key>& gone);
 

@@ -40,10 +40,11 @@ kernels::MatrixView WeightForms::use(std::int64_t layer, const kernels::MatrixVi
     made = slot.get();
   }
   std::call_once(made->once, [&] {
-    made->bytes = std::make_unique_for_overwrite<unsigned char[]>(static_cast<std::size_t>(formed_bytes(form, stored)));
-    form_matrix(form, stored, made->bytes.get());
+    made->bytes = AnonymousMemory(static_cast<std::size_t>(formed_bytes(form, stored)));
+    form_matrix(form, stored, made->bytes.as<unsigned char>());
+    if (forget_) forget_(stored);
   });
-  return formed_view(form, stored, made->bytes.get());
+  return formed_view(form, stored, made->bytes.as<unsigned char>());
 }
 
 void WeightForms::decode_row(const kernels::MatrixView& stored, std::int64_t row, float* out) const {

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
+#include "engine/base/anonymous_memory.hpp"
 #include "engine/checkpoint/weight_class.hpp"
 #include "engine/kernels/matrix_view.hpp"
 #include "engine/runtime/precision.hpp"
@@ -19,7 +22,10 @@ inline constexpr std::int64_t kNoLayer = -1;
 
 class WeightForms {
  public:
-  explicit WeightForms(const Precision& precision) : precision_(precision) {}
+  /// forget(stored) lets go of the memory under a stored matrix, which stays readable: it is told of each that another
+  /// form has been made of.
+  explicit WeightForms(const Precision& precision, std::function<void(const kernels::MatrixView&)> forget = {})
+      : precision_(precision), forget_(std::move(forget)) {}
 
   [[nodiscard]] const Precision& precision() const { return precision_; }
 
@@ -44,10 +50,11 @@ class WeightForms {
  private:
   struct Made {
     std::once_flag once;
-    std::unique_ptr<unsigned char[]> bytes;
+    AnonymousMemory bytes;
   };
 
   Precision precision_;
+  std::function<void(const kernels::MatrixView&)> forget_;
   std::map<const void*, checkpoint::WeightClass> classes_;  // by stored data
   std::mutex mutex_;
   std::map<std::int64_t, std::map<const void*, std::unique_ptr<Made>>> made_;  // by layer and stored data

@@ -145,6 +145,21 @@ TEST_CASE("with an expert cache a bench counts what was read and waited for, as 
   }
 }
 
+TEST_CASE("a bench says where the weights lie, and they lie where it is told") {
+  const auto directory = fixtures::find_golden("kolibri1-k1");
+  if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  for (const char* place : {"mapped", "memory"}) {
+    const nlohmann::json weights =
+        measured(*directory, {"-p", "4", "-n", "3", "--repeat", "1", "--weights", place}).at("weights");
+    CHECK(weights.at("place") == place);
+    CHECK((weights.at("read_bytes").get<std::int64_t>() > 0) == (weights.at("place") == "memory"));
+    CHECK((weights.at("expert_bytes").get<std::int64_t>() > 0) == (weights.at("place") == "memory"));
+  }
+  const fixtures::RunResult refused = bench(*directory, {"--weights", "disk"});
+  CHECK(refused.exit_status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("--weights: 'disk'") && ContainsSubstring("memory"));
+}
+
 TEST_CASE("a bench beyond the model's positions is refused, and text says what JSON does") {
   const auto directory = fixtures::find_golden("kolibri1-k1");
   if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");

@@ -67,6 +67,23 @@ TEST_CASE("answers are the same with any cache, and the numbers of a request add
   }
 }
 
+TEST_CASE("answers are the same wherever the weights lie, and a line says where that is") {
+  const json expected = json::parse(generate({"--json"}).out);
+  for (const Words& words : {Words{"--weights", "mapped"}, Words{"--weights", "memory"},
+                             Words{"--weights", "memory", "--expert-cache", "1"}}) {
+    Words all = words;
+    all.insert(all.end(), {"--json"});
+    const auto result = generate(all);
+    INFO(result.err);
+    REQUIRE(result.exit_status == 0);
+    CHECK_THAT(result.err,
+               ContainsSubstring("kalibri: weights " + std::string(words[1] == "mapped" ? "" : "in ") + words[1]));
+    CHECK(json::parse(result.out).at("answers")[0].at("ids") == expected.at("answers")[0].at("ids"));
+    CHECK(json::parse(result.out).contains("expert_cache") == (words.size() > 2));
+  }
+  CHECK_THAT(generate({}).err, !ContainsSubstring("weights"));
+}
+
 TEST_CASE("the line of numbers has the experts', a cache below top-k warns, one of top-k does not") {
   const auto small = generate({"--expert-cache", "1", "--stats"});
   CHECK_THAT(small.err, ContainsSubstring("warning: 1 experts are kept") && ContainsSubstring("; experts: ") &&

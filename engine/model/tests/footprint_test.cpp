@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/anonymous_memory.hpp"
 #include "engine/base/error.hpp"
 #include "engine/model/generator.hpp"
 #include "engine/model/tests/counted_heap.hpp"
@@ -93,64 +94,84 @@ std::int64_t status_bytes(const std::string& field) {
   return -1;
 }
 
-/// The largest resident set of a process that only loads and runs the model; -1 when it failed.
-std::int64_t peak_resident_bytes(const fs::path& directory, const std::string& precision) {
+struct Resident {
+  std::int64_t peak = -1;  // -1: the process failed
+  std::int64_t file = 0;   // at the end: pages of files
+  std::int64_t own = 0;    // and of memory of its own
+};
+
+/// The resident set of a process that only loads and runs the model.
+Resident resident_bytes(const fs::path& directory, const std::string& precision, runtime::WeightPlace place) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    std::int64_t n_bytes = -1;
+    Resident resident;
     try {
       ::malloc_trim(0);                             // what the parent had and has freed
       std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins here
       const Checkpoint checkpoint = Checkpoint::open(directory);
-      const model::Model model(checkpoint, runtime::Precision::parse(precision));
+      const model::Model model(checkpoint, runtime::Precision::parse(precision), {}, {place, kThreads, 0});
       ThreadPool pool(kThreads);
+      const std::int64_t file_before = status_bytes("RssFile");
       run(model, pool);
-      n_bytes = status_bytes("VmHWM");
+      resident = {status_bytes("VmHWM"), status_bytes("RssFile") - file_before, status_bytes("RssAnon")};
     } catch (...) {  // the parent sees -1
     }
-    const bool is_told = ::write(ends[1], &n_bytes, sizeof(n_bytes)) == sizeof(n_bytes);
+    const bool is_told = ::write(ends[1], &resident, sizeof(resident)) == sizeof(resident);
     ::_exit(is_told ? 0 : 1);
   }
-  std::int64_t n_bytes = -1;
-  REQUIRE(::read(ends[0], &n_bytes, sizeof(n_bytes)) == sizeof(n_bytes));
+  Resident resident;
+  REQUIRE(::read(ends[0], &resident, sizeof(resident)) == sizeof(resident));
   ::close(ends[0]);
   ::close(ends[1]);
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
-  return n_bytes;
+  return resident;
 }
 
-void check_heap(const fs::path& directory, const std::string& precision) {
-  CAPTURE(directory, precision);
+void check_heap(const fs::path& directory, const std::string& precision,
+                runtime::WeightPlace place = runtime::WeightPlace::mapped) {
+  CAPTURE(directory, precision, static_cast<int>(place));
   const Checkpoint checkpoint = Checkpoint::open(directory);
   const Footprint plan = planned(checkpoint, precision);
   ThreadPool pool(kThreads);
-  const std::int64_t before = test::heap_bytes();
+  const std::int64_t before = test::heap_bytes() + AnonymousMemory::live_bytes();
   test::forget_heap_peak();
-  const model::Model model(checkpoint, runtime::Precision::parse(precision));
+  const model::Model model(checkpoint, runtime::Precision::parse(precision), {}, {place, kThreads, 0});
   const std::int64_t of_model = test::heap_bytes() - before;
   run(model, pool);
-  const std::int64_t measured = test::heap_peak_bytes() - before;
+  const std::int64_t held = model.weight_place().read_bytes;
+  const std::int64_t measured = test::heap_peak_bytes() + AnonymousMemory::live_bytes() + held - before;
   // Of experts that are all alike each token takes the first ones.
-  const std::int64_t experts = plan.makes_experts ? plan.n_layers * plan.top_k * plan.expert_bytes : 0;
-  const std::int64_t expected = plan.made_bytes + plan.vector_bytes + plan.state_bytes + plan.workspace_bytes + experts;
+  std::int64_t experts = plan.makes_experts ? plan.n_layers * plan.top_k * plan.expert_bytes : 0;
+  std::int64_t expected = plan.made_bytes + plan.vector_bytes + plan.state_bytes + plan.workspace_bytes;
+  if (place == runtime::WeightPlace::memory) {
+    expected += plan.mapped_bytes;
+    if (!plan.makes_experts) experts = plan.n_layers * plan.n_experts * plan.slot_bytes;
+  }
+  expected += experts;
   CAPTURE(of_model, plan.made_bytes, plan.vector_bytes, plan.state_bytes, plan.workspace_bytes, experts);
   CHECK(static_cast<double>(expected) >= 0.98 * static_cast<double>(measured));
   CHECK(static_cast<double>(expected) <= 1.02 * static_cast<double>(measured));
 }
 
-void check_resident(const fs::path& directory, const std::string& precision) {
-  CAPTURE(directory, precision);
+void check_resident(const fs::path& directory, const std::string& precision, runtime::WeightPlace place) {
+  CAPTURE(directory, precision, static_cast<int>(place));
   const Footprint plan = planned(Checkpoint::open(directory), precision);
-  const std::int64_t measured = peak_resident_bytes(directory, precision);
-  const std::int64_t weights = plan.resident_bytes() + plan.all_expert_bytes;
-  const std::int64_t expected = weights + plan.state_bytes + plan.workspace_bytes;
-  CAPTURE(measured, expected);
-  CHECK(static_cast<double>(measured) <= 1.1 * static_cast<double>(expected) + (64 << 20));
-  CHECK(measured >= plan.always_bytes() + plan.workspace_bytes);
+  const Resident measured = resident_bytes(directory, precision, place);
+  const bool is_memory = place == runtime::WeightPlace::memory;
+  const std::int64_t experts = plan.makes_experts ? plan.n_layers * plan.n_experts * plan.expert_bytes
+                               : is_memory        ? plan.n_layers * plan.n_experts * plan.slot_bytes
+                                                  : plan.all_expert_bytes;
+  const std::int64_t expected = plan.resident_bytes() + experts + plan.state_bytes + plan.workspace_bytes;
+  CAPTURE(measured.peak, measured.file, measured.own, expected);
+  CHECK(static_cast<double>(measured.peak) <= 1.1 * static_cast<double>(expected) + (64 << 20));
+  CHECK(measured.peak >= plan.always_bytes() + plan.workspace_bytes);
+  if (is_memory) CHECK(measured.own >= plan.always_bytes() + plan.workspace_bytes);
+  // What was read to be copied or to make another form of is gone from the files' pages.
+  if (is_memory || plan.mapped_bytes < plan.made_bytes) CHECK(measured.file <= plan.embedding_bytes + (8 << 20));
 }
 
 }  // namespace
@@ -246,7 +267,10 @@ TEST_CASE("At Kolibri's layer width the planned bytes are within 2 % of what mod
   const TempDirectory fp8;
   const TempDirectory bf16;
   const fs::path released = wide_kolibri1(fp8, true);
-  for (const char* precision : {"native", "mixed-4-8"}) check_heap(released, precision);
+  for (const char* precision : {"native", "mixed-4-8"}) {
+    check_heap(released, precision);
+    check_heap(released, precision, runtime::WeightPlace::memory);
+  }
   check_heap(wide_kolibri1(bf16, false), "native");
 }
 
@@ -254,12 +278,18 @@ TEST_CASE("At qwen4_exp's layer width the planned bytes are within 2 % of what m
   const TempDirectory directory;
   const fs::path released = wide_qwen4_exp(directory);
   for (const char* precision : {"native", "experts=affine:4:64,activations=int16"}) check_heap(released, precision);
+  check_heap(released, "native", runtime::WeightPlace::memory);
 }
 
 TEST_CASE("A run's resident set is what was planned, a tenth and 64 MiB aside") {
   const TempDirectory directory;
-  check_resident(wide_kolibri1(directory, true), "native");
-  check_resident(wide_qwen4_exp(directory), "native");
+  const fs::path kolibri1 = wide_kolibri1(directory, true);
+  const fs::path qwen4_exp = wide_qwen4_exp(directory);
+  for (const auto place : {runtime::WeightPlace::mapped, runtime::WeightPlace::memory}) {
+    check_resident(kolibri1, "native", place);
+    check_resident(kolibri1, "dense=affine:4:64,experts=affine:4:64,head=affine:8:64", place);
+    check_resident(qwen4_exp, "native", place);
+  }
 }
 
 TEST_CASE("A cache's slot is as large as planned") {

@@ -49,9 +49,9 @@ inline const std::vector<const char*> kPrecisions = {
 
 struct LoadedModel {
   LoadedModel(const std::filesystem::path& directory, const char* precision,
-              const runtime::ExpertCacheOptions& cache = {})
+              const runtime::ExpertCacheOptions& cache = {}, const runtime::WeightPlaceOptions& place = {})
       : checkpoint(checkpoint::Checkpoint::open(directory)),
-        model(checkpoint, runtime::Precision::parse(precision), cache) {}
+        model(checkpoint, runtime::Precision::parse(precision), cache, place) {}
   checkpoint::Checkpoint checkpoint;
   model::Model model;
 };

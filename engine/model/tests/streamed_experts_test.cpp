@@ -238,8 +238,13 @@ TEST_CASE("Experts that are there are handed out before those that have to be re
   const Store store(*directory, {.n_slots = 2, .mode = ReadMode::buffered});
   use_all(*store.experts().visit(1, {8, 9}), 2);
   const runtime::ExpertStatistics before = store.experts().statistics();
-  const std::vector<std::size_t> order = use_all(*store.experts().visit(1, {3, 8, 5, 9}), 4);
-  CHECK(std::set<std::size_t>(order.begin(), order.begin() + 2) == std::set<std::size_t>{1, 3});
+  const auto visit = store.experts().visit(1, {3, 8, 5, 9});
+  {
+    const runtime::TakenExpert first(*visit);  // with the second they are all slots: nothing can be read before
+    const runtime::TakenExpert second(*visit);
+    CHECK(std::set{first.index(), second.index()} == std::set<std::size_t>{1, 3});
+  }
+  CHECK(use_all(*visit, 2).size() == 2);
   const runtime::ExpertStatistics now = store.experts().statistics() - before;
   CHECK(now.n_hits == 2);
   CHECK(now.n_misses == 2);

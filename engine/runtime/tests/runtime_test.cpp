@@ -142,6 +142,19 @@ TEST_CASE("An expansion is made once, holds each row as decoded, and goes with i
   REQUIRE(forms.use(4, stored.view()).format == Format::f32);
 }
 
+TEST_CASE("The stored matrix is let go once, when its other form has been made, and not when it has none") {
+  const SmallFp8 stored;
+  const std::vector<float> plain(3 * 64, 0.1F);
+  std::vector<const void*> forgotten;
+  runtime::WeightForms forms(Precision::parse("exact"),
+                             [&](const MatrixView& matrix) { forgotten.push_back(matrix.data); });
+  for (int i = 0; i < 2; ++i) {
+    forms.use(0, stored.view());
+    forms.use(0, {Format::f32, 3, 64, plain.data()});
+  }
+  REQUIRE(forgotten == std::vector<const void*>{stored.codes.data()});
+}
+
 TEST_CASE("Native weights are used where they lie") {
   const SmallFp8 stored;
   runtime::WeightForms forms(Precision::parse("native"));
