@@ -125,7 +125,7 @@ KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bia
   }
 }
 
-// Nibbles where they are in their bytes: the odd columns' codes are 16 times as large, their scales a 16th.
+// The low nibbles of 8 bytes are the even columns, the high ones the odd columns.
 template <int kBits>
 constexpr int kStreamAffineParts = kBits == 4 ? 2 : 1;
 template <int kBits>
@@ -133,11 +133,10 @@ KALIBRI_INLINE void stream_affine(const unsigned char* p, Vector scale, Vector b
   if constexpr (kBits != 4) {
     load_affine<kBits>(p, scale, bias, v);
   } else {
-    const Vector odd_scale = mul(scale, splat(0x1p-4F));
     KALIBRI_UNROLL for (int i = 0; i < kVectors; i += 2) {
       const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 4 * i)));
       v[i] = fma(_mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(0x0f))), scale, bias);
-      v[i + 1] = fma(_mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(0xf0))), odd_scale, bias);
+      v[i + 1] = fma(_mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4)), scale, bias);
     }
   }
 }

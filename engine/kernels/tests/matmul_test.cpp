@@ -228,6 +228,22 @@ TEST_CASE("affine products of extreme grids and activations have the scalar bits
   }
 }
 
+TEST_CASE("affine scales at the edge of the subnormal numbers have the scalar bits, in every column") {
+  for (const Kind& kind : all_affine_kinds()) {
+    if (kind.grid_format != Format::f32) continue;  // a bf16 grid has no bits to lose there
+    const std::int64_t n_cols = kind.group_size;
+    const std::vector<float> scales = {0x1.000002p-124F, -0x1.fffffep-123F, 0x1.000004p-127F};
+    const Weights weights(kind, 3, n_cols,
+                          std::vector<unsigned char>(static_cast<std::size_t>(3 * n_cols * kind.bits / 8), 0xff),
+                          float_bytes(scales, kind.grid_format), float_bytes({0, 0, 0}, kind.grid_format), 1);
+    for (std::int64_t j = 0; j < n_cols; ++j) {
+      std::vector<float> one(static_cast<std::size_t>(n_cols), 0.0F);
+      one[static_cast<std::size_t>(j)] = 1.0F;
+      check_product(weights.view, {one.data(), n_cols, 1, n_cols}, {});
+    }
+  }
+}
+
 TEST_CASE("the comparison of products sees another order, a neighbour's scale and one bit of a weight") {
   Generator random(7);
   KALIBRI_SEED(random);
