@@ -96,14 +96,16 @@ void stream_integers(const MatrixView& w, std::int64_t begin, std::int64_t end, 
   for (std::int64_t i = begin; i < begin + part; i += kWidth) {
     const std::int64_t n = min(kWidth, begin + part - i);
     for (std::int64_t t = 0; t < n_tokens; ++t) {
-      float sums[kStreams][kWidth * kLanes] = {};
+      float sums[kStreams * kWidth * kLanes] = {};
       for (std::int64_t k = 0; k < n; ++k) {
         std::int64_t rows[kStreams];
         for (std::int64_t s = 0; s < kStreams; ++s) rows[s] = min(i + k + s * part, end - 1);
-        stream(w, layout, rows, packed + t * layout.tile_bytes, sums[0] + k * kLanes);
+        stream(w, layout, rows, packed + t * layout.tile_bytes, sums + k * kLanes);
       }
       for (std::int64_t s = 0; s < kStreams; ++s) {
-        store_up_to(y + t * y_stride + i + s * part, trees(sums[s]), min(n, end - (i + s * part)));
+        const std::int64_t row = i + s * part;
+        if (row >= end) break;  // fewer rows than streams
+        store_up_to(y + t * y_stride + row, trees(sums + s * kWidth * kLanes), min(n, end - row));
       }
     }
   }

@@ -105,11 +105,11 @@ KALIBRI_INLINE void multiply_groups(const GroupTile& tile) {
 template <int kBits>
 void multiply_row_tile(const MatrixView& w, const RowTile& rows, const PackedIntegers& layout,
                        const unsigned char* packed, std::int64_t n_tokens, float* y, std::int64_t y_stride) {
-  Vector sums[kLanes][kIntegerBlock];
-  std::int64_t n_sums = kLanes;  // the others stay +0
+  Vector sums[kLanes * kIntegerBlock];  // of sum i and token t at i * kIntegerBlock + t
+  std::int64_t n_sums = kLanes;         // the others stay +0
   while (n_sums / 2 >= layout.n_groups) n_sums /= 2;
   for (std::int64_t i = 0; i < n_sums; ++i) {
-    for (std::int64_t t = 0; t < round_up(n_tokens, kIntegerTile); ++t) sums[i][t] = zero();
+    for (std::int64_t t = 0; t < round_up(n_tokens, kIntegerTile); ++t) sums[i * kIntegerBlock + t] = zero();
   }
   GroupPanel panel;
   for (std::int64_t g = 0; g < layout.n_groups; g += kWidth) {
@@ -125,7 +125,7 @@ void multiply_row_tile(const MatrixView& w, const RowTile& rows, const PackedInt
                               a,
                               a + layout.sums_at,
                               x + layout.pairs_at + g * w.group_size / 2 * kStride,
-                              &sums[g % kLanes][t]};
+                              sums + g % kLanes * kIntegerBlock + t};
       if (n_tokens - t <= 2) {
         multiply_groups<kBits, 2>(tile);
       } else if (n_tokens - t <= 4) {
@@ -136,13 +136,14 @@ void multiply_row_tile(const MatrixView& w, const RowTile& rows, const PackedInt
     }
   }
   for (std::int64_t t = 0; t < n_tokens; ++t) {
+    const auto sum = [&](std::int64_t i) -> Vector& { return sums[i * kIntegerBlock + t]; };
     if (n_sums < kLanes) {  // adding +0 once is adding it as often as the tree does
-      for (std::int64_t i = 0; i < n_sums; ++i) sums[i][t] = add(sums[i][t], zero());
+      for (std::int64_t i = 0; i < n_sums; ++i) sum(i) = add(sum(i), zero());
     }
     for (std::int64_t half = n_sums / 2; half >= 1; half /= 2) {
-      for (std::int64_t i = 0; i < half; ++i) sums[i][t] = add(sums[i][t], sums[i + half][t]);
+      for (std::int64_t i = 0; i < half; ++i) sum(i) = add(sum(i), sum(i + half));
     }
-    store_up_to(y + t * y_stride + rows.row, sums[0][t], rows.end - rows.row);
+    store_up_to(y + t * y_stride + rows.row, sum(0), rows.end - rows.row);
   }
 }
 
