@@ -13,11 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// More than any machine has, and few enough that sums do not overflow: version 1 writes 2^63 - 4096 for "no limit".
+constexpr std::int64_t kMost = std::int64_t{1} << 60;
+
 /// The file's number; nothing where there is none ("max").
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t number = 0;
-  if (file >> number) return number;
+  if (file >> number) return std::min(number, kMost);
   return {};
 }
 
@@ -28,27 +31,29 @@ std::optional<std::int64_t> number_of(const fs::path& path, std::string_view nam
     std::istringstream words(line);
     std::string word;
     std::int64_t number = 0;
-    if (words >> word >> number && word == name) return number;
+    if (words >> word >> number && word == name) return std::min(number, kMost);
   }
   return {};
 }
 
 /// What the two versions of control groups call alike things.
 struct GroupFiles {
-  const char* limit;
+  const char* limits[2];  // the smaller one counts: what grows beyond memory.high is slowed down until it is reclaimed
   const char* usage;
   const char* cached[2];
 };
-constexpr GroupFiles kVersion1 = {
-    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
-constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
+constexpr GroupFiles kVersion1 = {{"memory.limit_in_bytes", "memory.limit_in_bytes"},
+                                  "memory.usage_in_bytes",
+                                  {"total_inactive_file", "total_active_file"}};
+constexpr GroupFiles kVersion2 = {{"memory.max", "memory.high"}, "memory.current", {"inactive_file", "active_file"}};
 
 /// What is left of the limit of one group; nothing where it has none.
 std::optional<std::int64_t> left_in(const fs::path& group, const GroupFiles& files) {
-  const auto limit = number_in(group / files.limit);
+  std::int64_t limit = kMost;
+  for (const char* name : files.limits) limit = std::min(limit, number_in(group / name).value_or(kMost));
   const auto usage = number_in(group / files.usage);
-  if (!limit || !usage) return {};
-  std::int64_t left = *limit - *usage;
+  if (limit == kMost || !usage) return {};
+  std::int64_t left = limit - *usage;
   for (const char* name : files.cached) left += number_of(group / "memory.stat", name).value_or(0);
   return std::max<std::int64_t>(left, 0);
 }

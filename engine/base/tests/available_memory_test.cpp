@@ -59,6 +59,18 @@ TEST_CASE("the tightest group on the way up counts, files that it has cached as 
   CHECK(system.available() == kSystem);
 }
 
+TEST_CASE("what a group is throttled at counts as its limit where it is the smaller one") {
+  const System system;
+  system.write("proc/self/cgroup", "0::/outer/inner\n");
+  system.group2("outer", "max", "200000");
+  system.write("sys/fs/cgroup/outer/memory.high", "300000\n");
+  system.group2("outer/inner", "max", "1");
+  system.write("sys/fs/cgroup/outer/inner/memory.high", "max\n");
+  CHECK(system.available() == 100000);
+  system.group2("outer", "250000", "200000");
+  CHECK(system.available() == 50000);
+}
+
 TEST_CASE("a group that is seen from inside has its limit where groups are mounted") {
   const System system;
   system.write("proc/self/cgroup", "0::/unseen/from/here\n");
@@ -73,6 +85,10 @@ TEST_CASE("groups of the first version count as well, and those that are not abo
   system.write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "300000\n");
   system.write("sys/fs/cgroup/memory/a/memory.stat", "inactive_file 5\ntotal_inactive_file 1000\n");
   CHECK(system.available() == 501000);
+  // Unlimited as the first version writes it, with so much cached that the sum would overflow.
+  system.write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
+  system.write("sys/fs/cgroup/memory/a/memory.stat", "total_inactive_file 500000\n");
+  CHECK(system.available() == kSystem);
   system.write("proc/self/cgroup", "4:memoryless:/a\nbroken\n");
   CHECK(system.available() == kSystem);
 }
