@@ -84,7 +84,7 @@ class Parts {
 std::int64_t expert_bytes(const Footprint& f, const runtime::ExpertCacheOptions& cache) {
   const std::int64_t all = f.n_layers * f.n_experts * (f.makes_experts ? f.expert_bytes : f.slot_bytes);
   if (f.makes_experts) return std::min(all, runtime::ResidentExperts::kMaxExpandedBytes);
-  if (cache.n_slots > 0) return std::min(all, f.n_layers * cache.n_slots * f.slot_bytes);
+  if (cache.n_slots > 0) return f.n_layers * std::min(cache.n_slots, f.n_experts) * f.slot_bytes;
   return cache.n_bytes > 0 ? std::min(all, cache.n_bytes) : all;
 }
 

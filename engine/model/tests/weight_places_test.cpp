@@ -3,6 +3,7 @@
 #include "engine/model/weight_places.hpp"
 
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -132,4 +133,5 @@ TEST_CASE("A run needs its whole experts or its cache of them, and room for its 
   CHECK(needed({.n_bytes = 3 * row}) == needed({.n_slots = 3}));
   CHECK(needed({}) == needed({.n_slots = info.n_experts}));
   CHECK(needed({.n_slots = 10 * info.n_experts}) == needed({}));
+  CHECK(needed({.n_slots = std::numeric_limits<std::int64_t>::max()}) == needed({}));
 }
