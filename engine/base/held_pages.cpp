@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "engine/base/check.hpp"
 #include "engine/base/error.hpp"
 
 namespace kalibri {
@@ -34,24 +35,34 @@ std::vector<HeldPages::Part> in_pages(std::vector<HeldPages::Part> parts) {
   return pages;
 }
 
-std::byte* address(const MappedFile& file, std::uint64_t offset) {
-  return const_cast<std::byte*>(file.bytes().data()) + offset;
-}
-
 }  // namespace
 
-HeldPages::HeldPages(const MappedFile& file, std::vector<Part> parts, ThreadPool& pool)
-    : file_(&file), parts_(in_pages(std::move(parts))) {
+HeldPages::HeldPages(const MappedFile& file, std::vector<Part> parts, ThreadPool& pool) : file_(&file) {
+  const std::size_t size = file.bytes().size();
+  for (const Part& part : parts) {
+    KALIBRI_CHECK(part.offset <= size && part.n_bytes <= size - part.offset, "a held part lies in its file");
+  }
+  parts_ = in_pages(std::move(parts));
   try {
     take_memory();
     read(pool);
   } catch (...) {
-    give_back();
+    bool is_mapped = true;
+    for (const Part& part : parts_) {
+      if (map_again(part)) continue;
+      ::mprotect(address(part), part.n_bytes, PROT_NONE);  // a fault, rather than zeros that are taken for weights
+      is_mapped = false;
+    }
+    if (!is_mapped) {
+      throw Error(ErrorCode::file, file.path().string() + ": cannot be mapped again after a failed read");
+    }
     throw;
   }
 }
 
-HeldPages::~HeldPages() { give_back(); }
+HeldPages::~HeldPages() {
+  for (const Part& part : parts_) map_again(part);  // where that fails, what was read stays
+}
 
 std::size_t HeldPages::n_bytes() const {
   std::size_t sum = 0;
@@ -59,14 +70,21 @@ std::size_t HeldPages::n_bytes() const {
   return sum;
 }
 
-void HeldPages::take_memory() const {
-  for (const Part& part : parts_) {
-    void* at = address(*file_, part.offset);
+std::byte* HeldPages::address(const Part& part) const {
+  return const_cast<std::byte*>(file_->bytes().data()) + part.offset;
+}
+
+void HeldPages::take_memory() {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part part = parts_[i];
+    void* at = address(part);
     if (::mmap(at, part.n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
         MAP_FAILED) {
+      const int error = errno;
+      parts_.resize(i);  // the others are mapped still
       throw Error(ErrorCode::usage, file_->path().string() + ": the system does not give " +
                                         std::to_string(part.n_bytes) +
-                                        " bytes of memory for its weights: " + std::strerror(errno));
+                                        " bytes of memory for its weights: " + std::strerror(error));
     }
     ::madvise(at, part.n_bytes, MADV_HUGEPAGE);  // advice only
   }
@@ -82,16 +100,14 @@ void HeldPages::read(ThreadPool& pool) const {
   }
   pool.parallel_for(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i, int) {
     const Part& piece = pieces[static_cast<std::size_t>(i)];
-    file_->read(piece.offset, {address(*file_, piece.offset), piece.n_bytes});
+    file_->read(piece.offset, {address(piece), piece.n_bytes});
   });
-  for (const Part& part : parts_) ::mprotect(address(*file_, part.offset), part.n_bytes, PROT_READ);
+  for (const Part& part : parts_) ::mprotect(address(part), part.n_bytes, PROT_READ);
 }
 
-void HeldPages::give_back() const {
-  for (const Part& part : parts_) {
-    ::mmap(address(*file_, part.offset), part.n_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file_->descriptor(),
-           static_cast<::off_t>(part.offset));
-  }
+bool HeldPages::map_again(const Part& part) const {
+  return ::mmap(address(part), part.n_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file_->descriptor(),
+                static_cast<::off_t>(part.offset)) != MAP_FAILED;
 }
 
 }  // namespace kalibri

@@ -24,9 +24,10 @@ class HeldPages {
   /// Reads every page of which a part has a byte. While it does, and while this ends, nobody may be reading the file's
   /// bytes; the file must outlive this and be held once at a time. Pages that are held must not be forgotten
   /// (forget_pages): those of a range that overlaps none of the parts never are. Throws Error(file) for a read error,
-  /// Error(usage) when the system does not have that much; the file is then mapped as before.
+  /// Error(usage) when the system does not have that much; the file is then mapped as before. Where the system does not
+  /// do even that, Error(file), and reading what lacks its bytes faults.
   HeldPages(const MappedFile& file, std::vector<Part> parts, ThreadPool& pool);
-  /// Maps the file again.
+  /// Maps the file again; what was read stays in its place where the system does not do that.
   ~HeldPages();
   HeldPages(const HeldPages&) = delete;
   HeldPages& operator=(const HeldPages&) = delete;
@@ -40,9 +41,10 @@ class HeldPages {
   [[nodiscard]] std::size_t n_bytes() const;
 
  private:
-  void take_memory() const;
+  [[nodiscard]] std::byte* address(const Part& part) const;
+  void take_memory();
   void read(ThreadPool& pool) const;
-  void give_back() const;
+  bool map_again(const Part& part) const;
 
   const MappedFile* file_ = nullptr;
   std::vector<Part> parts_;  // whole pages, ascending

@@ -3,11 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 
+#include "engine/base/check.hpp"
 #include "engine/base/error.hpp"
 #include "fixtures/catch.hpp"
 #include "fixtures/safetensors_writer.hpp"
@@ -103,6 +106,70 @@ TEST_CASE("a file that has become shorter cannot be held, and is mapped as befor
   CHECK_THROWS_WITH(hold(), path.string() + ": has become shorter while it was read");
   std::filesystem::resize_file(path, 4 * kPage);
   CHECK(std::memcmp(file.bytes().data(), bytes.data(), 2 * kPage) == 0);
+}
+
+TEST_CASE("a part beyond the end of its file is a fault of ours") {
+  const fixtures::TempDirectory directory;
+  const auto path = directory.path() / "f";
+  const std::string bytes = bytes_of(2 * kPage);
+  fixtures::write_file(path, bytes);
+  const MappedFile file(path);
+  ThreadPool pool(1);
+  const auto hold = [&](HeldPages::Part part) { const HeldPages held(file, {part}, pool); };
+  CHECK_NOTHROW(hold({2 * kPage, 0}));
+  CHECK_NOTHROW(hold({kPage, kPage}));
+  CHECK_THROWS_AS(hold({kPage, kPage + 1}), InternalError);
+  CHECK_THROWS_AS(hold({2 * kPage + 1, 0}), InternalError);
+  CHECK_THROWS_AS(hold({kPage, std::numeric_limits<std::size_t>::max()}), InternalError);
+  CHECK(shows(file, bytes));
+}
+
+/// A pipe. A descriptor that becomes one of its ends can neither be mapped nor be read from a place.
+struct Pipe {
+  Pipe() { REQUIRE(::pipe(ends) == 0); }
+  ~Pipe() {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void replace(int descriptor) const { REQUIRE(::dup2(ends[0], descriptor) == descriptor); }
+  int ends[2];
+};
+
+TEST_CASE("where a file cannot be mapped again its place faults, instead of having zeros in it") {
+  const fixtures::TempDirectory directory;
+  const auto path = directory.path() / "f";
+  const std::string bytes = bytes_of(3 * kPage);
+  fixtures::write_file(path, bytes);
+  const MappedFile file(path);
+  ThreadPool pool(1);
+  const Pipe pipe;
+  pipe.replace(file.descriptor());
+  const auto hold = [&] { const HeldPages held(file, {{kPage, kPage}}, pool); };
+  CHECK_THROWS_WITH(hold(), path.string() + ": cannot be mapped again after a failed read");
+  // The system says where it would fault when it reads for us.
+  const auto can_be_read = [&](std::size_t page) {
+    return ::write(pipe.ends[1], file.bytes().data() + page * kPage, 1) == 1 || errno != EFAULT;
+  };
+  CHECK(can_be_read(0));
+  CHECK_FALSE(can_be_read(1));
+  CHECK(can_be_read(2));
+}
+
+TEST_CASE("what was read stays where the file cannot be mapped again") {
+  const fixtures::TempDirectory directory;
+  const auto path = directory.path() / "f";
+  const std::string bytes = bytes_of(3 * kPage);
+  fixtures::write_file(path, bytes);
+  const MappedFile file(path);
+  ThreadPool pool(1);
+  const Pipe pipe;
+  {
+    const HeldPages held(file, {{kPage, kPage}}, pool);
+    pipe.replace(file.descriptor());
+  }
+  CHECK(shows(file, bytes));
 }
 
 }  // namespace
