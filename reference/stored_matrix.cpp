@@ -17,6 +17,7 @@ namespace kalibri::reference {
 namespace {
 
 constexpr std::int64_t kScaleBlock = 128;
+constexpr float kTooLargeScale = 65536;
 constexpr std::string_view kBf16 = "BF16";
 constexpr std::string_view kF16 = "F16";
 constexpr std::string_view kF32 = "F32";
@@ -105,15 +106,16 @@ void refuse_block_scales(const Checkpoint& checkpoint, const TensorView& tensor)
                           stray->name, tensor.name, tensor.dtype));
 }
 
-/// The scales of FP8 matrix `weight`, each a number.
+/// The scales of FP8 matrix `weight`, each a number of a size that a weight can have: with 2^16 the largest code would
+/// be a weight of 29 million, so one that large is damaged.
 const TensorView& find_block_scales(const Checkpoint& checkpoint, const TensorView& weight, std::int64_t n_rows,
                                     std::int64_t n_cols) {
   const std::array shape{(n_rows + kScaleBlock - 1) / kScaleBlock, (n_cols + kScaleBlock - 1) / kScaleBlock};
   const TensorView& scales = checkpoint.require(weight.name + "_scale_inv", shape, std::array{kBf16, kF16, kF32});
   for (std::int64_t i = 0; i < shape[0] * shape[1]; ++i) {
-    if (const float scale = float_element(scales, i); !std::isfinite(scale)) {
-      throw Error(fmt::format("{}: {}: the scale of block ({}, {}) is {}, expected a number", scales.file, scales.name,
-                              i / shape[1], i % shape[1], scale));
+    if (const float scale = float_element(scales, i); !(std::fabs(scale) < kTooLargeScale)) {
+      throw Error(fmt::format("{}: {}: the scale of block ({}, {}) is {}, expected a number whose size is below {}",
+                              scales.file, scales.name, i / shape[1], i % shape[1], scale, kTooLargeScale));
     }
   }
   drop_pages(scales.bytes);  // and what the system has mapped around them
@@ -167,7 +169,9 @@ StoredMatrix find_vector(const Checkpoint& checkpoint, const std::string& name, 
 }
 
 StoredMatrix find_f32_vector(const Checkpoint& checkpoint, const std::string& name, std::int64_t n) {
-  return {&checkpoint.require(name, std::array{n}, std::array{kF32}), nullptr, 1, n};
+  const TensorView& vector = checkpoint.require(name, std::array{n}, std::array{kF32});
+  refuse_block_scales(checkpoint, vector);
+  return {&vector, nullptr, 1, n};
 }
 
 StoredMatrix find_stack(const Checkpoint& checkpoint, const std::string& name, std::int64_t a, std::int64_t b,

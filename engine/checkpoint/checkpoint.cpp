@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr float kScaleFactor = 0x1p60F;  // kernels multiply scales by it before anything else
-
 [[noreturn]] void fail(ErrorCode code, const fs::path& path, const std::string& text) {
   throw Error(code, fmt::format("{}: {}", path.string(), text));
 }
@@ -236,10 +234,10 @@ std::optional<Problem> Checkpoint::block_scales_problem(std::string_view name) c
   const TensorView* scale = find(name_of_scale);
   if (scale == nullptr) return {};
   const std::vector<float> values = read_widened(*scale);
-  const auto bad = std::find_if(values.begin(), values.end(), [](float s) { return !std::isfinite(s * kScaleFactor); });
+  const auto bad = std::find_if_not(values.begin(), values.end(), is_block_scale);
   if (bad == values.end()) return {};
   return problem_in(*scale, name_of_scale,
-                    fmt::format("{} for block {}, expected a finite number below 2^68", *bad,
+                    fmt::format("{} for block {}, expected a number between -65536 and 65536", *bad,
                                 index_text(bad - values.begin(), scale->shape)));
 }
 

@@ -52,8 +52,8 @@ class Checkpoint {
 
   /// Weight matrix `name` [n_rows, n_cols] in place: bf16, f32, f8_e4m3 with `…weight_scale_inv` (f32, bf16
   /// or f16 [ceil(n_rows/128), ceil(n_cols/128)]), or packed affine codes with `.scales` and `.biases`. With
-  /// `check_values` an FP8 matrix is read once and refused for a NaN code and for a scale that is not finite, also when
-  /// multiplied by 2^60 as the kernels do; of packed codes scales and biases are read. Block scales beside a weight
+  /// `check_values` an FP8 matrix is read once and refused for a NaN code and for a scale of 2^16 or more, which the
+  /// kernels do not take (is_block_scale); of packed codes scales and biases are read. Block scales beside a weight
   /// that is not FP8 are refused. Throws Error(tensor).
   [[nodiscard]] kernels::MatrixView matrix(std::string_view name, std::int64_t n_rows, std::int64_t n_cols,
                                            bool check_values) const;

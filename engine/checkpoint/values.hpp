@@ -20,6 +20,10 @@ std::vector<float> read_widened(const TensorView& tensor);
 /// and no infinity), or -1. Tensors of other dtypes are not looked at: -1.
 std::int64_t find_not_finite(const TensorView& tensor);
 
+/// Whether an FP8 weight may have this block scale: a number below 2^16 in size. Products need |x_j * scale_inv| < 2^38
+/// (kernels::KernelTable::matmul), so that activations may reach 2^22; real scales are far below 1.
+constexpr bool is_block_scale(float scale_inv) { return scale_inv > -0x1p16F && scale_inv < 0x1p16F; }
+
 /// "(3, 17)": where element `index` lies in a tensor of that shape.
 std::string index_text(std::int64_t index, std::span<const std::int64_t> shape);
 

@@ -17,7 +17,7 @@ inline constexpr std::int64_t kFp8Block = 128;
 
 /// Stored weight [n_rows, n_cols] = [out, in], row-major without padding; y = x * W^T.
 /// e4m3_block: W[i, j] = e4m3(code[i, j]) * scale_inv[i / 128, j / 128]; scale_inv is [ceil(n_rows/128),
-/// ceil(n_cols/128)] row-major f32, finite and not negative; NaN codes (0x7f, 0xff) must have been refused before.
+/// ceil(n_cols/128)] row-major f32, below 2^16 in size; NaN codes (0x7f, 0xff) must have been refused before.
 /// affine: W[i, j] = fma(code[i, j], scales[i, j / group_size], biases[i, j / group_size]); a row is n_cols * bits / 8
 /// bytes (affine_codec.hpp: pack_codes), scales and biases are [n_rows, n_cols / group_size] and finite.
 /// `data`, `scales` and `biases` need not be aligned.

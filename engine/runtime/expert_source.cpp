@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "engine/base/check.hpp"
@@ -60,8 +59,7 @@ bool is_finite(checkpoint::Dtype dtype, const void* data, std::int64_t n_bytes) 
 
 bool is_finite(const MatrixView& w) {
   if (w.format == Format::e4m3_block) {
-    const auto is_usable = [](float scale) { return std::isfinite(scale * 0x1p60F); };  // as the kernels multiply
-    return std::all_of(w.scale_inv, w.scale_inv + n_scales(w), is_usable) &&
+    return std::all_of(w.scale_inv, w.scale_inv + n_scales(w), checkpoint::is_block_scale) &&
            is_finite(checkpoint::Dtype::f8_e4m3, w.data, kernels::stored_bytes(w));
   }
   if (w.format != Format::affine) return true;  // bf16 and f32 are taken as they are

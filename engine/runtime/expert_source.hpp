@@ -34,8 +34,8 @@ class ExpertSource {
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
 
   /// The matrices in a slot into which the extents have been read. At the first call the scales are read and all values
-  /// looked at. Several threads may call it at once. Throws Error(file); where a value is NaN or infinite, what
-  /// `refuse()` throws.
+  /// looked at. Several threads may call it at once. Throws Error(file); where a value is NaN or infinite, or a block
+  /// scale none that the kernels take, what `refuse()` throws.
   template <typename Refuse>
   ExpertWeights in_slot(const std::byte* slot, Refuse&& refuse) {
     std::call_once(checked_, [&] {

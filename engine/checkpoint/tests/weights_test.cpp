@@ -110,10 +110,12 @@ TEST_CASE("scales in bf16 and f16 are widened exactly") {
 }
 
 TEST_CASE("a scale that is not finite, or too large for the kernels, is refused when asked") {
-  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 0x1p68F}) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 0x1p16F, -0x1p16F}) {
     auto tensors = fp8_weight();
     tensors[1].bytes = bytes_of<float>({1, 2, 3, bad, 5, 6});
-    check_matrix(tensors, {"model.safetensors: w.weight_scale_inv: ", "for block (1, 1), expected a finite number"});
+    check_matrix(tensors, {"model.safetensors: w.weight_scale_inv: ",
+                           "for block (1, 1), expected a number between -65536 and 65536"});
     const Folder folder(tensors);
     const Checkpoint checkpoint = folder.open();
     CHECK_NOTHROW(checkpoint.matrix("w.weight", 320, 192, false));
@@ -122,7 +124,7 @@ TEST_CASE("a scale that is not finite, or too large for the kernels, is refused 
 
 TEST_CASE("the largest scale that the kernels can use is accepted") {
   auto tensors = fp8_weight();
-  tensors[1].bytes = bytes_of<float>({1, 2, 3, 0x1.fffffep67F, 5, -6});
+  tensors[1].bytes = bytes_of<float>({1, 2, 3, 0x1.fffffep15F, 5, -0x1.fffffep15F});
   const Folder folder(tensors);
   const Checkpoint checkpoint = folder.open();
   CHECK_NOTHROW(checkpoint.matrix("w.weight", 320, 192, true));

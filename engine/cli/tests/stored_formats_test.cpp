@@ -1,8 +1,11 @@
 // What a checkpoint stores in a way that contradicts itself: engine and reference refuse the same, with exit status 2,
 // a message that names file and tensor, and no dump. Each damage is one change to a directory that both accept.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 
 #include "engine/cli/tests/both_sides.hpp"
 #include "fixtures/catch.hpp"
@@ -183,26 +186,37 @@ TEST_CASE("block scales beside a weight that is not FP8 are refused alike") {
                        weight.dtype = "BF16";
                      }});
   check_refused(kFp8, damages);
+  const std::string bias = "model.layers.2.mlp.expert_bias";
+  check_refused(kMlx, {{{"model.safetensors: " + bias + "_scale_inv: block scales", "F32"}, [bias](Directory& d) {
+                          d.tensors[bias + "_scale_inv"] = {"F32", {1}, std::vector<std::byte>(4)};
+                        }}});
 }
 
-TEST_CASE("a block scale that is no number is refused in every expert, taken or not, with and without a cache") {
+TEST_CASE("a block scale that is no number or too large is refused in every expert, taken or not, cached or not") {
   const auto golden = fixtures::find_golden(kFp8);
   if (!golden) KALIBRI_SKIP("golden set is not there");
   const Directory whole{fixtures::read_safetensors(*golden / "model.safetensors"),
                         json::parse(fixtures::read_file(*golden / "config.json"))};
-  const std::uint32_t nan = 0x7fc00000;
+  const auto with_scale = [&](const std::string& name, float scale) {
+    Directory changed = whole;
+    std::memcpy(changed.tensors.at(name).bytes.data(), &scale, sizeof scale);
+    return changed;
+  };
   for (std::int64_t e = 0; e < 16; e += 3) {  // one token takes a few of 16
     const std::string name = "model.layers.4.mlp.experts." + std::to_string(e) + ".down_proj.weight_scale_inv";
     CAPTURE(name);
-    Directory damaged = whole;
-    std::memcpy(damaged.tensors.at(name).bytes.data(), &nan, sizeof nan);
-    for (const test::Side side : test::kSides) {
-      const Outcome outcome = run(side, damaged);
-      CHECK(outcome.exit_status == 2);
-      CHECK_THAT(outcome.err, ContainsSubstring("model.safetensors: " + name) && ContainsSubstring("nan"));
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), 0x1p16F, -0x1p16F}) {
+      const std::string number = fmt::format("{}", bad);
+      CAPTURE(number);
+      const Directory damaged = with_scale(name, bad);
+      const auto check_refusal = [&](const Outcome& outcome) {
+        CHECK(outcome.exit_status == 2);
+        CHECK_THAT(outcome.err, ContainsSubstring("model.safetensors: " + name) && ContainsSubstring(number));
+      };
+      for (const test::Side side : test::kSides) check_refusal(run(side, damaged));
+      check_refusal(run(test::Side::engine, damaged, {"--expert-cache", "3"}));
     }
-    const Outcome cached = run(test::Side::engine, damaged, {"--expert-cache", "3"});
-    CHECK(cached.exit_status == 2);
-    CHECK_THAT(cached.err, ContainsSubstring("model.safetensors: " + name) && ContainsSubstring("nan"));
   }
+  const Directory at_limit = with_scale("model.layers.4.mlp.experts.0.down_proj.weight_scale_inv", 0x1.fffffep15F);
+  for (const test::Side side : test::kSides) CHECK(run(side, at_limit).exit_status == 0);
 }
