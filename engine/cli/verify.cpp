@@ -107,6 +107,14 @@ class Verification {
   void take_given_reference() {
     reference_path_ = options_.reference;
     reference_ = open_reference(options_.reference);
+    const std::string& theirs = reference_->header().precision;
+    const std::string ours = model_.precision().text();
+    if (theirs != ours && options_.warnings != nullptr) {
+      *options_.warnings << fmt::format(
+          "kalibri: warning: {} has precision '{}', the engine's is '{}': what the two lose differently counts as the "
+          "engine's error; a reference in the same one: kalibri-reference run {} --precision {}\n",
+          options_.reference, theirs, ours, options_.directory, ours);
+    }
     FloorDumps floors = open_floor_dumps(options_.reference64);
     reference_f64_ = std::move(floors.chained);
     teacher_forced_f64_ = std::move(floors.teacher_forced);

@@ -7,6 +7,7 @@
 #include "fixtures/temp_directory.hpp"
 #include "oracle/tests/synthetic.hpp"
 #include "oracle/verdict/assess.hpp"
+#include "oracle/verdict/floor.hpp"
 #include "oracle/verdict/judge_rounding.hpp"
 #include "oracle/verdict/rounding_unit.hpp"
 #include "oracle/verdict/row_errors.hpp"
@@ -85,7 +86,7 @@ TEST_CASE("A precision's text says how coarsely it rounds, by its coarsest forma
   CHECK(rounding_unit("compute=bf16-served,activations=fp8-dynamic,kv=bf16") == 0x1p-4);
 }
 
-TEST_CASE("The quartiles of rows are what a quarter lies below and a quarter above; a NaN is largest") {
+TEST_CASE("The quartiles of rows are what a quarter lies below and a quarter above, NaN above all") {
   RowErrors errors;
   errors.add(3, "q", {5, 1, 4, 2}, {});
   errors.add(3, "q", {9, 3, 8, 6, 7}, {false, false, false, false, true});
@@ -128,6 +129,25 @@ TEST_CASE("Where a precision rounds, one prompt alone does not decide what is ty
   CHECK(all.finding("teacher-forced/typical").status == Status::fell_short);
   all.set_precision("bf16");
   CHECK(all.finding("teacher-forced/typical").status == Status::not_applicable);
+  all.set_precision("production");  // where single rows prove nothing either
+  CHECK(all.finding("teacher-forced/typical").status == Status::mistrusted);
+  all = Case{};
+  all.set_precision("production");
+  CHECK(all.finding("teacher-forced/typical").status == Status::held);
+}
+
+TEST_CASE("A looked-up row has no rounding to hide behind, and no number of layers lets another token's row pass") {
+  Case all;
+  all.set_precision("production");
+  for (double& value : all.candidate.prompt("long").datasets.at("embedding").values) value *= 1.01;
+  CHECK(all.finding("teacher-forced/embedding").status == Status::fell_short);
+
+  DumpDifference deep;  // 400 layers: the unit's square root of them would be more than a row is large
+  deep.prompts.resize(1);
+  deep.prompts[0].layers.resize(400);
+  CHECK(measure_floor(deep, RunMode::chained, 0x1p-4).unit == kLoosestRoundedChainedBound / kKappa);
+  CHECK(measure_floor(deep, RunMode::chained, 0x1p-14).unit == 20 * 0x1p-14);
+  CHECK(measure_floor(deep, RunMode::teacher_forced, 0x1p-4).unit == 0x1p-4);
 }
 
 TEST_CASE("A row rounded the other way passes where the precision rounds, in any layer, and twice the bound does not") {

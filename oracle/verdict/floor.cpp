@@ -37,14 +37,14 @@ std::vector<bool> rows_left_out(const PromptDifference& prompt, const LayerDiffe
 void widen(Floor& floor, std::int64_t layer, const std::string& tensor, const TensorDifference& difference,
            double scale, const std::vector<bool>& left_out) {
   const Worst error = worst_row(difference.row_rel, left_out);
-  if (error.row < 0) return;  // nothing left to measure
+  if (error.row < 0) return;                                   // nothing left to measure
+  const double unit = tensor == "embedding" ? 0 : floor.unit;  // it is looked up: no sum comes before its rounding
   TensorFloor& entry = floor.tensors[{layer, tensor}];
-  entry.rel_token_max = std::max({entry.rel_token_max, error.value, kLeastFloor, floor.unit});
+  entry.rel_token_max = std::max({entry.rel_token_max, error.value, kLeastFloor, unit});
   entry.max_abs = std::max({entry.max_abs, worst_row(difference.row_max_abs, left_out).value, kLeastFloor * scale});
   if (difference.row_rel_trimmed.empty()) return;
   const Worst trimmed = worst_row(difference.row_rel_trimmed, left_out);
-  entry.rel_token_max_trimmed =
-      std::max({entry.rel_token_max_trimmed.value_or(0), trimmed.value, kLeastFloor, floor.unit});
+  entry.rel_token_max_trimmed = std::max({entry.rel_token_max_trimmed.value_or(0), trimmed.value, kLeastFloor, unit});
 }
 
 /// The size of the numbers that a tensor is made of; a gap is a difference of selection scores, as large as router
@@ -213,7 +213,9 @@ Floor measure_floor(const DumpDifference& difference, RunMode mode, double unit)
   Floor floor;
   std::size_t n_layers = 1;
   for (const PromptDifference& prompt : difference.prompts) n_layers = std::max(n_layers, prompt.layers.size());
-  floor.unit = mode == RunMode::chained ? unit * std::sqrt(static_cast<double>(n_layers)) : unit;
+  floor.unit = unit;
+  if (mode == RunMode::chained)
+    floor.unit = std::min(unit * std::sqrt(static_cast<double>(n_layers)), kLoosestRoundedChainedBound / kKappa);
   RowErrors errors;
   for (const PromptDifference& prompt : difference.prompts) {
     const auto add = [&](std::int64_t layer, const std::string& name, const TensorDifference& tensor, double scale,

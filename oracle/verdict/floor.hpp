@@ -38,7 +38,8 @@ struct LogitsFloor {
 };
 
 struct Floor {
-  double unit = 0;  // rounding_unit() of the precision; chained, where errors of layers add up, times their root
+  double unit =
+      0;  // rounding_unit() of the precision; chained, where errors of layers add up, times their root (up to a limit)
   std::map<std::pair<std::int64_t, std::string>, TensorFloor>
       tensors;                        // by layer (or kNoLayer) and name; over all prompts
   std::optional<LogitsFloor> logits;  // absent when no position remained

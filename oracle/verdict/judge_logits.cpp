@@ -152,7 +152,7 @@ class ChainedLogits {
   /// Where the precision rounds, one number on the other side of a rounding may move all positions that come after.
   [[nodiscard]] Level mean_floor(std::int64_t n) const {
     if (floor_ == nullptr) return std::nullopt;
-    return std::max(floor_->kl_mean, floor_->kl_max / (floor_->kl_unit > 0 ? 1 : static_cast<double>(n)));
+    return std::max({floor_->kl_mean, floor_->kl_unit, floor_->kl_max / static_cast<double>(n)});
   }
 
   std::string check_;

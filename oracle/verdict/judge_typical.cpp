@@ -40,7 +40,15 @@ Finding typical_finding(const DumpDifference& difference, const std::vector<Judg
     typical.add(group.lower_quartile(), floor == nullptr ? std::nullopt : floor->quartile(layer, tensor), where,
                 fmt::format("three quarters of {} rows are off by at least", group.rows.size()));
   }
-  return typical.finding();
+  Finding finding = typical.finding();
+  if (!finding.value && floor != nullptr && kKappa * floor->unit > kLoosestRoundedBound) {
+    finding.status = Status::mistrusted;
+    finding.text = fmt::format(
+        "no tensor has {} rows of which one prompt has at most three quarters, and what single rows may be off by in "
+        "this precision proves nothing: compare several prompts of like length",
+        kTypicalRows);
+  }
+  return finding;
 }
 
 }  // namespace kalibri::oracle

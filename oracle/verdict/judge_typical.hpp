@@ -11,7 +11,8 @@ namespace kalibri::oracle {
 /// One finding, CHECK/typical, of a teacher-forced comparison: of each layer and tensor, what three quarters of the
 /// candidate's rows are off by or more, within kKappa times what three quarters of the reference's own rows stay
 /// within. Groups of less than kTypicalRows rows are not judged, nor, where the precision rounds, those that one prompt
-/// decides by itself: a single number on the other side of a rounding may move all tokens that come after.
+/// decides by itself: a single number on the other side of a rounding may move all tokens that come after. Mistrusted
+/// when nothing is left to judge and the largest errors that the precision allows prove nothing.
 Finding typical_finding(const DumpDifference& difference, const std::vector<JudgedLayer>& layers, const Floor* floor);
 
 }  // namespace kalibri::oracle
