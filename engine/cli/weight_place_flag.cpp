@@ -28,6 +28,7 @@ std::string weight_place_text(const runtime::WeightPlaceInfo& info) {
     return fmt::format("in memory ({:.2f} GB read, room for {:.2f} GB of experts)", in_gb(info.read_bytes),
                        in_gb(info.expert_bytes));
   }
+  if (!info.refusal.empty()) return fmt::format("mapped ({})", info.refusal);
   if (info.needed_bytes > info.available_bytes) {
     return fmt::format("mapped (a run in memory takes {:.2f} GB, {:.2f} are available)", in_gb(info.needed_bytes),
                        in_gb(info.available_bytes));
@@ -45,7 +46,7 @@ nlohmann::ordered_json weight_place_json(const runtime::WeightPlaceInfo& info) {
 }
 
 void tell_weight_place(const runtime::WeightPlaceInfo& info, bool is_asked, std::ostream& notes) {
-  if (is_asked || info.is_memory || info.needed_bytes > info.available_bytes)
+  if (is_asked || info.is_memory || info.needed_bytes > info.available_bytes || !info.refusal.empty())
     notes << fmt::format("kalibri: weights {}\n", weight_place_text(info));
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 
+#include "engine/base/error.hpp"
 #include "engine/checkpoint/tensor_places.hpp"
 #include "engine/model/footprint.hpp"
 #include "engine/runtime/read_rate.hpp"
@@ -131,17 +132,25 @@ PlacedWeights::PlacedWeights(const Checkpoint& checkpoint, const std::vector<Exp
       parts.add(vector->bytes.data(), static_cast<std::int64_t>(vector->bytes.size()));
     }
   }
-  info_.is_memory = options.place == runtime::WeightPlace::memory;
-  if (options.place == runtime::WeightPlace::automatic) {
-    const std::span<const std::byte> sample = parts.sample();
-    if (sample.size() >= kSmallestSample) info_.gain = runtime::large_pages_gain(sample);
-    info_.is_memory = info_.gain >= kWorthReading;
-  }
-  if (!info_.is_memory) return;
-  ThreadPool pool(options.n_threads);
-  for (auto& [file, its_parts] : parts.files()) {
-    held_.emplace_back(*file, std::move(its_parts), pool);
-    info_.read_bytes += static_cast<std::int64_t>(held_.back().n_bytes());
+  if (options.place == runtime::WeightPlace::mapped) return;
+  try {
+    if (options.place == runtime::WeightPlace::automatic) {
+      const std::span<const std::byte> sample = parts.sample();
+      if (sample.size() >= kSmallestSample) info_.gain = runtime::large_pages_gain(sample);
+      if (info_.gain < kWorthReading) return;
+    }
+    ThreadPool pool(options.n_threads);
+    for (auto& [file, its_parts] : parts.files()) {
+      held_.emplace_back(*file, std::move(its_parts), pool);
+      info_.read_bytes += static_cast<std::int64_t>(held_.back().n_bytes());
+    }
+    info_.is_memory = true;
+  } catch (const Error& error) {
+    // A process can have less than is available, under limits of its own. What could run mapped, runs mapped.
+    if (options.place != runtime::WeightPlace::automatic || error.code() != ErrorCode::usage) throw;
+    held_.clear();
+    info_ = {};
+    info_.refusal = error.what();
   }
 }
 

@@ -26,8 +26,9 @@ class PlacedWeights {
  public:
   PlacedWeights() = default;
   /// Before any of them is read: those that are used as stored are read into memory of their own, once, when `memory`
-  /// is asked for or, of a large model, `automatic` and a measurement finds that it is read faster. The checkpoint must
-  /// outlive this. `forms` knows the classes of all. Throws Error(tensor | file | usage).
+  /// is asked for or, of a large model, `automatic` and a measurement finds that it is read faster and the system gives
+  /// that much. The checkpoint must outlive this. `forms` knows the classes of all. Throws Error(tensor | file |
+  /// usage).
   PlacedWeights(const checkpoint::Checkpoint& checkpoint, const std::vector<checkpoint::ExpectedTensor>& tensors,
                 const runtime::WeightForms& forms, const runtime::WeightPlaceOptions& options);
 
@@ -35,7 +36,7 @@ class PlacedWeights {
   /// another form.
   void forget_checked(const std::string& prefix) const;
 
-  /// is_memory, read_bytes and gain.
+  /// is_memory, read_bytes, gain and refusal.
   [[nodiscard]] const runtime::WeightPlaceInfo& info() const { return info_; }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace kalibri::runtime {
 
@@ -23,7 +24,8 @@ struct WeightPlaceInfo {
   std::int64_t expert_bytes = 0;  // room for routed experts, which are read when they are first wanted
   std::int64_t needed_bytes = 0;  // what the automatic choice reckoned with, and what there was; 0: not asked
   std::int64_t available_bytes = 0;
-  double gain = 0;  // how many times as fast memory is read as the files' pages; 0: not measured
+  double gain = 0;      // how many times as fast memory is read as the files' pages; 0: not measured
+  std::string refusal;  // why the automatic choice got no memory, although that much is available; empty: it did
 };
 
 }  // namespace kalibri::runtime

@@ -2,6 +2,12 @@
 // which place is chosen automatically.
 #include "engine/model/weight_places.hpp"
 
+#include <malloc.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -12,6 +18,8 @@
 #include "fixtures/catch.hpp"
 #include "fixtures/checkpoint_copy.hpp"
 #include "fixtures/golden.hpp"
+#include "fixtures/kolibri1_maker.hpp"
+#include "fixtures/temp_directory.hpp"
 
 using namespace kalibri;
 using runtime::WeightPlace;
@@ -116,6 +124,63 @@ TEST_CASE("Automatically weights stay mapped when a run does not fit, and when t
   CHECK_FALSE(small.is_memory);
   CHECK(small.gain == 0);
   CHECK(place(0).available_bytes > 0);  // what the system says
+}
+
+namespace {
+
+/// Whether a process that gets no more memory of its own from the system, but what it has on its heap, may say so.
+template <typename Function>
+bool holds_without_memory(const Function& function) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    bool holds = false;
+    try {
+      ::mallopt(M_MMAP_MAX, 0);
+      ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+      void* volatile heap = std::malloc(std::size_t{64} << 20);  // which keeps it
+      std::free(heap);
+      const rlimit none = {1, 1};
+      holds = ::setrlimit(RLIMIT_DATA, &none) == 0 && function();
+    } catch (...) {  // the parent sees that it does not hold
+    }
+    ::_exit(holds ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "Where a process gets no memory automatic weights stay mapped and say why, and those in memory are an error") {
+  const fixtures::TempDirectory directory;
+  fixtures::Kolibri1Shape shape = fixtures::kolibri1_wide();
+  shape.n_experts = 8;
+  shape.vocab_size = 2048;  // enough for the sample that is measured with
+  fixtures::Kolibri1Options options;
+  options.sparse = true;
+  fixtures::make_kolibri1(directory.path() / "wide", shape, options);
+  const checkpoint::Checkpoint checkpoint = checkpoint::Checkpoint::open(directory.path() / "wide");
+  const auto load = [&](WeightPlace place) {
+    const WeightPlaceOptions asked = {place, 1, std::int64_t{1} << 40};
+    return model::Model(checkpoint, runtime::Precision::parse("native"), {}, asked).weight_place();
+  };
+  CHECK(load(WeightPlace::automatic).refusal.empty());
+  CHECK(load(WeightPlace::automatic).gain > 0);
+  CHECK(holds_without_memory([&] {
+    const runtime::WeightPlaceInfo info = load(WeightPlace::automatic);
+    return !info.is_memory && info.read_bytes == 0 && info.refusal.find("does not give") != std::string::npos;
+  }));
+  CHECK(holds_without_memory([&] {
+    try {
+      load(WeightPlace::memory);
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::usage;
+    }
+    return false;
+  }));
 }
 
 TEST_CASE("A run needs its whole experts or its cache of them, and room for its session") {
