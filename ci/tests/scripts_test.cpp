@@ -183,11 +183,12 @@ TEST_CASE("ci/bench ends where llama-bench does not run, and refuses what cannot
   refused({"--fast"}, "usage: ci/bench");
   refused({"--llama-bench", ""}, "--llama-bench needs a value");
   BenchFolder::program(folder.temporary.path() / "df", "echo Avail; echo 9999999999");
-  BenchFolder::program(folder.temporary.path() / "du", "echo 6000000000 build/bench");  // an earlier run's, to be freed
+  BenchFolder::program(folder.temporary.path() / "du",
+                       "printf '6000000000\\tbuild/bench\\n'");  // an earlier run's, to be freed
   fixtures::write_file(folder.path / "build/bench/bench.json", "{}");
   refused({}, "4 layers take up to 16 GB in build/bench, the disk has 15 GB left: make room, or --layers 2");
   CHECK(fixtures::read_file(folder.path / "build/bench/bench.json") == "{}");
-  BenchFolder::program(folder.temporary.path() / "du", "echo 0 build/bench");
+  BenchFolder::program(folder.temporary.path() / "du", "printf '0\\tbuild/bench\\n'");
   BenchFolder::program(folder.temporary.path() / "df", "echo Avail; echo 16000000000");
   CHECK(folder.run({}).exit_status == 77);
   refused({"--llama-bench", peer}, "take up to 30 GB");
