@@ -235,6 +235,7 @@ Table table(const std::string& title, const std::string& note, std::vector<Colum
 }
 
 void add_row(Table& table, const std::vector<std::string>& texts) {
+  if (texts.size() != table.columns.size()) throw std::logic_error(table.title + ": a cell for each column");
   std::vector<Cell>& row = table.rows.emplace_back();
   for (const std::string& text : texts) row.push_back({text, ""});
 }
@@ -317,6 +318,7 @@ Table comparisons_table(const json& report) {
              {"must", true},
              {"aim", true},
              {"reached", false},
+             {"others' CPUs", true},
              {"ratios", false}});
   for (const json& row : report.at("comparisons")) {
     add_row(result, {row.at("model"), row.at("layers").dump(),

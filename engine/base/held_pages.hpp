@@ -1,6 +1,6 @@
-// Parts of a mapped file in memory of the process's own, read once, in large pages where the system has them: what is
-// multiplied with for every token is read from there about twice as fast as from the file's small pages. They lie where
-// the file was mapped, so that nobody who points into the file notices.
+// Parts of a mapped file in memory of the process's own, read once, in large pages where the system has them: where it
+// keeps files in small pages, what is multiplied with for every token is read faster from there. They lie where the
+// file was mapped, so that nobody who points into the file notices.
 #pragma once
 
 #include <cstddef>

@@ -20,6 +20,7 @@
 #include "engine/kernels/kernels.hpp"
 #include "engine/text/unicode.hpp"
 #include "oracle/verdict/report.hpp"
+#include "oracle/verdict/rounding_unit.hpp"
 #include "reports/report.hpp"
 
 namespace kalibri::cli {
@@ -109,10 +110,10 @@ class Verification {
     reference_ = open_reference(options_.reference);
     const std::string& theirs = reference_->header().precision;
     const std::string ours = model_.precision().text();
-    if (theirs != ours && options_.warnings != nullptr) {
+    if (oracle::rounding_unit(theirs) != oracle::rounding_unit(ours) && options_.warnings != nullptr) {
       *options_.warnings << fmt::format(
-          "kalibri: warning: {} has precision '{}', the engine's is '{}': what the two lose differently counts as the "
-          "engine's error; a reference in the same one: kalibri-reference run {} --precision {}\n",
+          "kalibri: warning: {} has precision '{}', the engine's is '{}': what the two round differently counts as "
+          "the engine's error; a reference in the same one: kalibri-reference run {} --precision {}\n",
           options_.reference, theirs, ours, options_.directory, ours);
     }
     FloorDumps floors = open_floor_dumps(options_.reference64);

@@ -42,7 +42,8 @@ nlohmann::ordered_json weight_place_json(const runtime::WeightPlaceInfo& info) {
           {"expert_bytes", info.expert_bytes},
           {"needed_bytes", info.needed_bytes},
           {"available_bytes", info.available_bytes},
-          {"gain", info.gain}};
+          {"gain", info.gain},
+          {"refusal", info.refusal}};
 }
 
 void tell_weight_place(const runtime::WeightPlaceInfo& info, bool is_asked, std::ostream& notes) {

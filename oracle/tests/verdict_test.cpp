@@ -381,3 +381,17 @@ TEST_CASE("The heaviest status decides, and findings that show nothing are mistr
   REQUIRE(status_of({Status::not_applicable}).status == Status::mistrusted);
   REQUIRE(status_of({}).exit_status == 1);
 }
+
+TEST_CASE("Chained, a reference whose two rounded runs part by more than its bound allows proves nothing") {
+  const auto trust_of_logits_off_by = [](double factor) {
+    Case rounded;
+    for (synthetic::Dump* dump : {&rounded.reference, &rounded.reference_f64, &rounded.teacher_forced_f64,
+                                  &rounded.chained, &rounded.teacher_forced, &rounded.repeated, &rounded.decoded}) {
+      dump->header.precision = "bf16";
+    }
+    for (double& value : rounded.reference_f64.prompt("long").datasets.at("logits").values) value *= factor;
+    return find(rounded.run(), "floor-chained/floor").status;
+  };
+  CHECK(trust_of_logits_off_by(1.01) == Status::held);
+  CHECK(trust_of_logits_off_by(1.2) == Status::mistrusted);
+}

@@ -24,7 +24,8 @@ std::vector<std::string> taps_option(const Fixture& fixture) {
 
 void run_reference(const Fixture& fixture, const std::filesystem::path& checkpoint, const std::filesystem::path& out,
                    const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {"run", checkpoint, "--tokens", fixture.tokens, "-o", out};
+  std::vector<std::string> arguments = {"run", checkpoint, "--tokens",    fixture.tokens,
+                                        "-o",  out,        "--precision", fixture.precision};
   arguments.insert(arguments.end(), more.begin(), more.end());
   const auto taps = taps_option(fixture);
   arguments.insert(arguments.end(), taps.begin(), taps.end());
@@ -79,7 +80,7 @@ Outcome verify(const Fixture& fixture, const std::string& mutant, const fixtures
                                          "--reference",   fixture.reference,
                                          "--reference64", fixture.reference64,
                                          "--reference64", fixture.teacher_forced64,
-                                         "--precision",   "exact",
+                                         "--precision",   fixture.precision,
                                          "--out",         out,
                                          "--json"};
   arguments.insert(arguments.end(), rest.begin(), rest.end());

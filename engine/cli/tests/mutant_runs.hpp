@@ -18,7 +18,8 @@ struct Fixture {
   std::string set;
   std::filesystem::path directory;  // the checkpoint that the engine runs
   std::filesystem::path tokens, reference, reference64, teacher_forced64;
-  std::vector<std::string> taps;  // finer tensors to compare
+  std::vector<std::string> taps;    // finer tensors to compare
+  std::string precision = "exact";  // of both sides
 };
 
 /// Golden set `set` and its prompt, without dumps; nothing when the set is not there.

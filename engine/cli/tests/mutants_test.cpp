@@ -129,3 +129,20 @@ TEST_CASE("Every deliberate defect of Kolibri 1 turns a check of verify red, fir
   for (const std::string& defect : kFp8Defects) check(defect, 2);
   WARN(table);
 }
+
+TEST_CASE("Deliberate defects turn a check of verify red where every result is rounded to bf16 as well") {
+  const fixtures::TempDirectory scratch;
+  const auto found = test::find_fixture("kolibri1-k1", scratch);
+  if (!found.has_value()) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  Fixture fixture = *found;
+  fixture.precision = "bf16";
+  fixture = test::with_reference_of(fixture, "bf16", fixture.directory, scratch);
+  CHECK(test::verify(fixture, "", scratch).red.empty());
+  for (const char* defect : {"window_minus_1", "rope_theta_1e6", "gqa_modulo", "eps_1e-5", "norm_after_residual_add",
+                             "weights_biased", "shared_expert_omitted"}) {
+    INFO(defect);
+    CHECK_FALSE(test::verify(fixture, defect, scratch).red.empty());
+  }
+  // Rounded like all else, the router's logits are no further off than bf16's noise: that they are rounded shows it.
+  CHECK(test::verify(fixture, "router_logits_bf16", scratch).red.contains("teacher-forced/rounding"));
+}

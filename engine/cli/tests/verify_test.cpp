@@ -133,7 +133,12 @@ TEST_CASE(
     if (with_floors) arguments.insert(arguments.end(), floors.begin(), floors.end());
     return kalibri_program(arguments);
   };
-  CHECK(verify(*golden, "again", true).exit_status == 0);
+  const RunResult again = verify(*golden, "again", true);
+  CHECK(again.exit_status == 0);
+  CHECK_THAT(again.err, !ContainsSubstring("warning"));
+  std::vector<std::string> rounded = {"verify", *golden, "--out", scratch.path() / "rounded", "--precision", "bf16"};
+  rounded.insert(rounded.end(), given.begin(), given.end());
+  CHECK_THAT(kalibri_program(rounded).err, ContainsSubstring("has precision 'native', the engine's is 'bf16'"));
 
   const RunResult no_floor = verify(*golden, "no-floor", false);
   CHECK(no_floor.exit_status == 1);
