@@ -129,7 +129,7 @@ TEST_CASE("all 254 FP8 codes that are numbers have the scalar bits, in every col
 
 /// Bit `index` of a stream whose bytes begin with their least significant bit.
 unsigned bit_of(const std::vector<unsigned char>& bytes, std::size_t index) {
-  return bytes[index / 8] >> index % 8 & 1U;
+  return unsigned{bytes[index / 8]} >> index % 8 & 1U;
 }
 
 TEST_CASE("every affine format has the scalar bits, and each code in each column its own weight") {
