@@ -7,6 +7,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "reports/bench_rows.hpp"
+#include "reports/streaming_table.hpp"
 #include "reports/tables.hpp"
 
 namespace kalibri::reports {
@@ -15,10 +17,6 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-
-struct Goal {
-  double must = 0, aim = 0;
-};
 
 /// A format of kernels_bench, as people call it.
 struct KernelFormat {
@@ -53,30 +51,6 @@ const std::vector<Comparison> kComparisons = {
     {"qwen4_exp", "Qwen3.8-Flash-Next, experts FP8, rest bf16", "f32", "q8_0, bf16", "int8, bf16", Goal{1.3, 1.6},
      Goal{1.0, 1.2}},
 };
-
-constexpr double kQuiet = 0.1;  // processors' work by others that does no harm
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-/// A rate or a share: what is not a positive number was not measured.
-double positive(const json& value, const std::string& what) {
-  const double number = value.get<double>();
-  if (!(number > 0)) throw std::runtime_error(fmt::format("{}: {} is no measurement", what, value.dump()));
-  return number;
-}
-
-void add_goal(ordered_json& row, const std::optional<Goal>& goal, double value, double others) {
-  row["others"] = others;
-  if (!goal) return;
-  row["must"] = goal->must;
-  row["aim"] = goal->aim;
-  const bool is_quiet = others <= kQuiet;
-  row["reached"] = !is_quiet ? "disturbed" : value >= goal->aim ? "aim" : value >= goal->must ? "must" : "no";
-}
 
 template <typename Named>
 const Named& by_name(const std::vector<Named>& list, const std::string& name) {
@@ -226,69 +200,48 @@ void add_comparison(ordered_json& rows, const std::string& name, const std::vect
   }
 }
 
-std::string two_decimals(const json& row, const char* member) {
-  return row.contains(member) ? fmt::format("{:.2f}", row.at(member).get<double>()) : "-";
-}
-
-Table table(const std::string& title, const std::string& note, std::vector<Column> columns) {
-  return {"", title, note, std::move(columns), {}};
-}
-
-void add_row(Table& table, const std::vector<std::string>& texts) {
-  if (texts.size() != table.columns.size()) throw std::logic_error(table.title + ": a cell for each column");
-  std::vector<Cell>& row = table.rows.emplace_back();
-  for (const std::string& text : texts) row.push_back({text, ""});
-}
-
-/// "0.81 0.84": a number for each, smallest matrix first as measured.
-template <typename Numbers, typename Number>
-std::string listed(const Numbers& numbers, Number number) {
-  std::string text;
-  for (const auto& n : numbers) text += fmt::format("{}{:.2f}", text.empty() ? "" : " ", number(n));
-  return text;
-}
-
 Table kernels_table(const json& report, bool is_one_token) {
   Table result =
       is_one_token
-          ? table(
+          ? bench_table(
                 "Products with one token",
                 "Share of a read-sum over the same bytes (4 streams a thread, huge pages), alternated with it; thread "
                 "CPU time; the median over the matrices' rows, which are listed one by one.",
                 {})
-          : table("Products with many tokens", "Share of the FMA peak measured in the same process.", {});
+          : bench_table("Products with many tokens", "Share of the FMA peak measured in the same process.", {});
   result.columns = {{"ISA", false},         {"weights", false}, {"activations", false}, {"tokens", true},
                     {"share", true},        {"must", true},     {"aim", true},          {"reached", false},
                     {"others' CPUs", true}, {"rows", false},    {"each", false}};
   for (const json& row : report.at("kernels")) {
     if ((row.at("tokens") == 1) != is_one_token) continue;
     std::string n_rows;
+    std::vector<double> shares;
     for (const json& product : row.at("products")) {
       n_rows += (n_rows.empty() ? "" : " ") + product.at("rows").dump();
+      shares.push_back(product.at("share"));
     }
-    add_row(
-        result,
-        {row.at("isa"), row.at("weights"), row.at("activations"), row.at("tokens").dump(), two_decimals(row, "share"),
-         two_decimals(row, "must"), two_decimals(row, "aim"), row.value("reached", "-"), two_decimals(row, "others"),
-         n_rows, listed(row.at("products"), [](const json& product) { return product.at("share").get<double>(); })});
+    add_row(result, {row.at("isa"), row.at("weights"), row.at("activations"), row.at("tokens").dump(),
+                     two_decimals(row, "share"), two_decimals(row, "must"), two_decimals(row, "aim"),
+                     row.value("reached", "-"), two_decimals(row, "others"), n_rows, listed(shares)});
   }
   return result;
 }
 
 Table requests_table(const json& report) {
-  Table result = table("Requests", "Cold (the page cache dropped first), its repeat, four others; one session, greedy.",
-                       {{"model", false},
-                        {"layers", true},
-                        {"precision", false},
-                        {"request", false},
-                        {"prompt", true},
-                        {"reused", true},
-                        {"first token s", true},
-                        {"prompt tok/s", true},
-                        {"answer tok/s", true},
-                        {"of the read-sum", true},
-                        {"others' CPUs", true},
-                        {"peak GiB", true}});
+  Table result =
+      bench_table("Requests", "Cold (the page cache dropped first), its repeat, four others; one session, greedy.",
+                  {{"model", false},
+                   {"layers", true},
+                   {"precision", false},
+                   {"request", false},
+                   {"prompt", true},
+                   {"reused", true},
+                   {"first token s", true},
+                   {"prompt tok/s", true},
+                   {"answer tok/s", true},
+                   {"of the read-sum", true},
+                   {"others' CPUs", true},
+                   {"peak GiB", true}});
   for (const json& row : report.at("requests")) {
     add_row(result,
             {row.at("model"), row.at("layers").dump(), row.at("precision"), row.at("request"),
@@ -302,37 +255,37 @@ Table requests_table(const json& report) {
 
 Table comparisons_table(const json& report) {
   Table result =
-      table("Beside llama.cpp",
-            "Equal shapes and, but for FP8 (8 bits beside 8.5 of q8_0), equal bits; A and B in turn; medians "
-            "of tokens a second, the ratio as the median of each pair's. llama.cpp decodes from an empty "
-            "context, kalibri behind the prompt.",
-            {{"model", false},
-             {"layers", true},
-             {"what", false},
-             {"kalibri's activations", false},
-             {"llama.cpp's weights", false},
-             {"llama.cpp's activations", false},
-             {"kalibri", true},
-             {"llama.cpp", true},
-             {"ratio", true},
-             {"must", true},
-             {"aim", true},
-             {"reached", false},
-             {"others' CPUs", true},
-             {"ratios", false}});
+      bench_table("Beside llama.cpp",
+                  "Equal shapes and, but for FP8 (8 bits beside 8.5 of q8_0), equal bits; A and B in turn; medians "
+                  "of tokens a second, the ratio as the median of each pair's. llama.cpp decodes from an empty "
+                  "context, kalibri behind the prompt.",
+                  {{"model", false},
+                   {"layers", true},
+                   {"what", false},
+                   {"kalibri's activations", false},
+                   {"llama.cpp's weights", false},
+                   {"llama.cpp's activations", false},
+                   {"kalibri", true},
+                   {"llama.cpp", true},
+                   {"ratio", true},
+                   {"must", true},
+                   {"aim", true},
+                   {"reached", false},
+                   {"others' CPUs", true},
+                   {"ratios", false}});
   for (const json& row : report.at("comparisons")) {
-    add_row(result, {row.at("model"), row.at("layers").dump(),
-                     row.at("stretch").get<std::string>() + " " + row.at("tokens").dump(), row.at("our_activations"),
-                     row.at("their_weights"), row.at("their_activations"), two_decimals(row, "ours"),
-                     two_decimals(row, "theirs"), two_decimals(row, "ratio"), two_decimals(row, "must"),
-                     two_decimals(row, "aim"), row.value("reached", "-"), two_decimals(row, "others"),
-                     listed(row.at("ratios"), [](const json& ratio) { return ratio.get<double>(); })});
+    add_row(
+        result,
+        {row.at("model"), row.at("layers").dump(), row.at("stretch").get<std::string>() + " " + row.at("tokens").dump(),
+         row.at("our_activations"), row.at("their_weights"), row.at("their_activations"), two_decimals(row, "ours"),
+         two_decimals(row, "theirs"), two_decimals(row, "ratio"), two_decimals(row, "must"), two_decimals(row, "aim"),
+         row.value("reached", "-"), two_decimals(row, "others"), listed(row.at("ratios").get<std::vector<double>>())});
   }
   return result;
 }
 
 Table missing_table(const json& report) {
-  Table result = table("Not measured", "", {{"what", false}, {"why", false}});
+  Table result = bench_table("Not measured", "", {{"what", false}, {"why", false}});
   for (const json& row : report.at("missing")) add_row(result, {row.at("what"), row.at("why")});
   return result;
 }
@@ -346,9 +299,11 @@ ordered_json bench_report(const std::vector<json>& runs) {
                          {"kernels", ordered_json::array()},
                          {"requests", ordered_json::array()},
                          {"comparisons", ordered_json::array()},
+                         {"streaming", ordered_json::array()},
                          {"missing", ordered_json::array()}};
   std::vector<std::string> compared;  // in the order of their first run
   std::map<std::string, std::vector<json>> ours, theirs;
+  std::vector<json> disk, streamed;
   for (const json& run : runs) {
     const auto kind = run.at("kind").get<std::string>();
     const auto name = run.at("name").get<std::string>();
@@ -361,6 +316,8 @@ ordered_json bench_report(const std::vector<json>& runs) {
     } else if (kind == "ours" || kind == "theirs") {
       if (!ours.contains(name) && !theirs.contains(name)) compared.push_back(name);
       (kind == "ours" ? ours : theirs)[name].push_back(run);
+    } else if (kind == "disk" || kind == "streamed") {
+      (kind == "disk" ? disk : streamed).push_back(run);
     } else if (kind == "missing") {
       report["missing"].push_back({{"what", name}, {"why", run.at("result")}});
     } else {
@@ -368,6 +325,7 @@ ordered_json bench_report(const std::vector<json>& runs) {
     }
   }
   for (const std::string& name : compared) add_comparison(report["comparisons"], name, ours[name], theirs[name]);
+  if (!disk.empty() || !streamed.empty()) report["streaming"] = streaming_rows(disk, streamed);
   return report;
 }
 
@@ -379,7 +337,7 @@ std::string bench_markdown(const json& report) {
     text += "\n" + markdown_escaped(report.at("machine").get<std::string>()) + "\n";
   }
   for (const Table& part : {kernels_table(report, true), kernels_table(report, false), requests_table(report),
-                            comparisons_table(report), missing_table(report)}) {
+                            comparisons_table(report), streaming_table(report), missing_table(report)}) {
     if (!part.rows.empty()) text += markdown_text(part);
   }
   return text;

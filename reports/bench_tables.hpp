@@ -15,6 +15,7 @@ namespace kalibri::reports {
 ///   campaign  name: of the model; result: what kalibri bench --campaign --json writes
 ///   ours, theirs  name: of a comparison; result: what kalibri bench --json and llama-bench -o json write. The n-th of
 ///             the one kind goes with the n-th of the other.
+///   disk, streamed  as streaming_rows takes them, likewise in pairs
 ///   missing   name: of what was not measured; result: why
 /// Shares are medians over the matrices' sizes, ratios medians over the pairs. Beside more than a tenth of a
 /// processor's work by others a comparison reaches nothing, it is "disturbed": engines whose threads wait by spinning

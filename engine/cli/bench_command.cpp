@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/error.hpp"
+#include "engine/cli/disk_reads.hpp"
 #include "engine/cli/page_cache.hpp"
 #include "engine/cli/peak_memory.hpp"
 #include "engine/cli/precision_help.hpp"
@@ -50,7 +51,8 @@ struct Stretch {
   PhaseClock::Seconds phases = {};
   std::int64_t weight_bytes = 0;
   runtime::ExpertStatistics experts = {};
-  double expert_wait_s = 0;  // of phase experts: for reads from disk, a thread's mean
+  double expert_wait_s = 0;                     // of phase experts: for reads from disk, a thread's mean
+  std::optional<std::int64_t> disk_bytes = {};  // that the disks read for this process meanwhile
 
   [[nodiscard]] double rate() const { return seconds > 0 ? static_cast<double>(n_tokens) / seconds : 0; }
   [[nodiscard]] double bytes_per_second() const { return static_cast<double>(weight_bytes) / seconds; }
@@ -140,16 +142,19 @@ class Bench {
     model::GenerateOptions options;
     options.max_tokens = options_.n_answer;
     options.sampling.temperature = 0;
-    auto end_stretch = [&, since = Clock::now(), before = model_.expert_statistics()](Stretch& stretch,
-                                                                                      std::int64_t n_tokens) mutable {
+    auto end_stretch = [&, since = Clock::now(), before = model_.expert_statistics(), disk_before = disk_read_bytes()](
+                           Stretch& stretch, std::int64_t n_tokens) mutable {
       clock.enter(runtime::Phase::other);
       const runtime::ExpertStatistics now = model_.expert_statistics();
+      const std::optional<std::int64_t> disk_now = disk_read_bytes();
       stretch = {n_tokens,        seconds_since(since),
                  clock.seconds(), clock.weight_bytes(),
                  now - before,    (now - before).wait_s / pool_.n_threads()};
+      if (disk_before && disk_now) stretch.disk_bytes = *disk_now - *disk_before;
       clock.reset();
       since = Clock::now();
       before = now;
+      disk_before = disk_now;
     };
     bool is_first = true;
     model::GenerateHooks hooks;
@@ -183,6 +188,7 @@ ordered_json to_json(const Stretch& stretch, const Bench& bench) {
                        {"tokens_per_second", stretch.rate()},
                        {"weight_bytes", stretch.weight_bytes},
                        {"phases_s", phases}};
+  if (stretch.disk_bytes) json["disk_bytes"] = *stretch.disk_bytes;
   if (bench.model().expert_cache()) json["experts"] = expert_statistics_json(stretch.experts, bench.n_threads());
   return json;
 }

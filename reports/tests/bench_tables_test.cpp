@@ -138,7 +138,7 @@ TEST_CASE("runs of different threads or tokens, unequal numbers of runs and rate
                     ContainsSubstring("0 of llama-bench"));
   CHECK_THROWS_WITH(bench_report(pair(our_run(1, 1), their_run(1, 1), "llama")),
                     ContainsSubstring("'llama' is neither"));
-  CHECK_THROWS_WITH(bench_report({{{"kind", "disk"}, {"name", "x"}}}), ContainsSubstring("no kind of run"));
+  CHECK_THROWS_WITH(bench_report({{{"kind", "tape"}, {"name", "x"}}}), ContainsSubstring("no kind of run"));
   CHECK_THROWS_WITH(bench_report({kernels(json::array({measurement(1, 512, -.5)}))}),
                     ContainsSubstring("is no measurement"));
   CHECK_THROWS_AS(bench_report({{{"kind", "kernels"}, {"name", "x"}}}), json::exception);

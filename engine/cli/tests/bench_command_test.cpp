@@ -145,6 +145,34 @@ TEST_CASE("with an expert cache a bench counts what was read and waited for, as 
   }
 }
 
+TEST_CASE(
+    "a bench counts what the disks read for it: all of the experts' bytes past the page cache, none from memory") {
+  const auto golden = fixtures::find_golden("kolibri1-k1");
+  if (!golden) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  const fixtures::CheckpointCopy copy(*golden);
+  const auto answers = [&](const std::string& reads) {
+    std::pair<std::int64_t, std::int64_t> bytes;  // experts', the disks'
+    const nlohmann::json result = measured(
+        copy.directory(), {"-p", "4", "-n", "9", "--repeat", "1", "--expert-cache", "2", "--expert-reads", reads});
+    const nlohmann::json& answer = result.at("requests")[0].at("answer");
+    bytes.first = answer.at("experts").at("bytes_read");
+    bytes.second = answer.value("disk_bytes", std::int64_t{-1});
+    CHECK(bytes.first > 0);
+    return bytes;
+  };
+  const auto warm = answers("buffered");  // by a request before
+  if (warm.second < 0) KALIBRI_SKIP("the kernel does not count what it reads from disks");
+  CHECK(warm.second < warm.first / 10);
+  if (cli::drop_from_page_cache({copy.weights()}).bytes_left > 0) KALIBRI_SKIP("the file system lies in memory");
+  if (bench(copy.directory(), {"--expert-cache", "2", "--expert-reads", "direct"}).exit_status != 0) {
+    KALIBRI_SKIP("the file system has no direct reads");
+  }
+  const auto direct = answers("direct");
+  if (direct.second == 0) KALIBRI_SKIP("the file system's reads are not counted");
+  CHECK(direct.second >= direct.first);
+  CHECK(direct.second < direct.first * 2);
+}
+
 TEST_CASE("a bench says where the weights lie, and they lie where it is told") {
   const auto directory = fixtures::find_golden("kolibri1-k1");
   if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
