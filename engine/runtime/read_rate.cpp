@@ -12,26 +12,13 @@
 
 #include "engine/base/anonymous_memory.hpp"
 #include "engine/base/check.hpp"
+#include "engine/kernels/read_sum.hpp"
 
 namespace kalibri::runtime {
 
 namespace {
 
 constexpr std::size_t kPart = std::size_t{8} << 20;  // that one task reads
-
-/// Sum of all words, in four streams: nothing reads memory faster.
-std::uint64_t sum_of(const unsigned char* data, std::size_t n_bytes) {
-  const std::size_t quarter = n_bytes / 4 / sizeof(std::uint64_t);
-  std::uint64_t sums[4] = {};
-  for (std::size_t i = 0; i < quarter; ++i) {
-    for (std::size_t k = 0; k < 4; ++k) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, data + (k * quarter + i) * sizeof(word), sizeof(word));
-      sums[k] += word;
-    }
-  }
-  return sums[0] + sums[1] + sums[2] + sums[3];
-}
 
 /// Time that this thread has been computing.
 double thread_s() {
@@ -56,7 +43,7 @@ double ReadRate::measure(ThreadPool& pool) const {
   std::atomic<std::uint64_t> sum = 0;
   const auto start = std::chrono::steady_clock::now();
   pool.parallel_for(static_cast<std::int64_t>(n_bytes_ / kPart), [&](std::int64_t part, int) {
-    sum += sum_of(data_ + static_cast<std::size_t>(part) * kPart, kPart);
+    sum += kernels::read_sum(data_ + static_cast<std::size_t>(part) * kPart, kPart);
   });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return sum > 0 ? static_cast<double>(n_bytes_) / seconds.count() : 0.0;
@@ -72,7 +59,7 @@ double large_pages_gain(std::span<const std::byte> mapped) {
   for (int round = 0; round < kRounds; ++round) {
     for (const std::size_t i : {0U, 1U}) {
       const double start_s = thread_s();
-      sums[i] = sum_of(reinterpret_cast<const unsigned char*>(places[i]), mapped.size());
+      sums[i] = kernels::read_sum(reinterpret_cast<const unsigned char*>(places[i]), mapped.size());
       least_s[i] = std::min(least_s[i], thread_s() - start_s);
     }
   }

@@ -23,6 +23,7 @@
 
 #include "engine/kernels/bench/ceilings.hpp"
 #include "engine/kernels/kernels.hpp"
+#include "engine/kernels/read_sum.hpp"
 
 namespace kalibri::kernels::bench {
 namespace {
