@@ -68,14 +68,15 @@ class UringQueue final : public ReadQueue {
     for (Read* read : refused) finish(read, read_part(read->rest));
   }
 
-  /// Hands the kernel what was prepared. False: it takes no more.
+  /// Hands the kernel what was prepared, of which it may take a part at a time. False: it takes no more.
   bool submit() {
-    while (true) {
+    while (::io_uring_sq_ready(&ring_) > 0) {
       const int n = ::io_uring_submit(&ring_);
-      if (n >= 0) return true;
-      if (n != -EINTR && n != -EAGAIN && n != -EBUSY) return false;
+      if (n > 0) continue;
+      if (n < 0 && n != -EINTR && n != -EAGAIN && n != -EBUSY) return false;
       std::this_thread::yield();  // the reaper makes room
     }
+    return true;
   }
 
   void finish(Read* read, int error) {
