@@ -92,6 +92,17 @@ TEST_CASE("a campaign's repeat goes on from what is held, and other prompts begi
   CHECK_FALSE(result.contains("expert_cache"));
 }
 
+TEST_CASE("a bench's peak memory is the model's, without what the read-sum reads") {
+  constexpr std::int64_t kRulerBytes = std::int64_t{256} << 20;
+  const auto directory = fixtures::find_golden("kolibri1-k1");
+  if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  const fixtures::RunResult result = bench(*directory, {"-p", "40", "-n", "4", "--repeat", "1", "--json"});
+  REQUIRE(result.exit_status == 0);
+  const auto told = nlohmann::json::parse(result.out).at("peak_rss_bytes").get<std::int64_t>();
+  CHECK(told > 0);
+  CHECK(told <= result.peak_rss_bytes - kRulerBytes);
+}
+
 TEST_CASE("a campaign drops the checkpoint from the page cache, and says what stayed there") {
   const auto golden = fixtures::find_golden("kolibri1-k1");
   if (!golden) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
@@ -225,6 +236,7 @@ TEST_CASE("a bench ends with one row of Markdown under a head of as many columns
     if (more == single) continue;
     REQUIRE(lines.size() == 1 + 8 + 1 + 3);  // and before it one of six requests
     for (std::size_t i = 1; i < 9; ++i) CHECK(n_bars(lines[i]) == (more == cached ? 11 : 7));
+    CHECK_THAT(lines[4], ContainsSubstring("| repeat | 8 | 8 |") && ContainsSubstring("| - |"));  // no rate of nothing
   }
 }
 
