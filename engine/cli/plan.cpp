@@ -28,7 +28,7 @@ Bottleneck slowest(double disk_s, double memory_s, double arithmetic_s) {
 
 double Decode::best_rate() const { return 1 / std::max({disk_s, memory_s, arithmetic_s}); }
 double Decode::worst_rate() const { return 1 / (disk_s + std::max(memory_s, arithmetic_s)); }
-double Prefill::best_rate() const { return 1 / std::max(disk_s, arithmetic_s); }
+double Prefill::best_rate() const { return 1 / std::max({disk_s, memory_s, arithmetic_s}); }
 
 Plan make_plan(const Footprint& f, std::int64_t ram_bytes, std::optional<std::int64_t> wanted_slots) {
   Plan plan;
@@ -68,17 +68,21 @@ Prefill predict_prefill(const Footprint& f, const Ceilings& ceilings, std::int64
   const double hit_rate = ratio(std::min(n_slots, f.n_experts), f.n_experts);
   const auto n = static_cast<double>(std::min(chunk, f.context));
   const double n_distinct = static_cast<double>(f.n_experts) * (1 - std::pow(1 - ratio(f.top_k, f.n_experts), n));
+  const double n_experts = static_cast<double>(f.n_layers) * n_distinct;
   Prefill prefill;
-  prefill.disk_s = static_cast<double>(f.n_layers) * n_distinct * (1 - hit_rate) *
-                   static_cast<double>(f.stored_expert_bytes) / ceilings.disk_bytes / n;
+  prefill.disk_s = n_experts * (1 - hit_rate) * static_cast<double>(f.stored_expert_bytes) / ceilings.disk_bytes / n;
+  prefill.memory_s =
+      (static_cast<double>(f.always_bytes() - f.head_bytes) + n_experts * static_cast<double>(f.expert_bytes)) /
+      ceilings.memory_bytes / n;
   const std::int64_t n_weights = f.n_always_weights + f.n_layers * f.top_k * f.n_expert_weights;
   prefill.arithmetic_s = 2 * static_cast<double>(n_weights) / ceilings.operations;
-  prefill.bottleneck = slowest(prefill.disk_s, 0, prefill.arithmetic_s);
+  prefill.bottleneck = slowest(prefill.disk_s, prefill.memory_s, prefill.arithmetic_s);
   return prefill;
 }
 
 std::vector<std::int64_t> further_memory(const Footprint& f, const Plan& plan) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  if (f.makes_experts) return {};
   const std::int64_t everything = plan.fixed_bytes + f.n_experts * plan.slot_row_bytes;
   std::vector<std::int64_t> memory;
   for (std::int64_t more = kGiB; plan.ram_bytes + more < everything; more *= 2) memory.push_back(plan.ram_bytes + more);

@@ -36,6 +36,7 @@ struct Decode {
 /// The rate at which a prompt is read, chunk by chunk, under the same conditions.
 struct Prefill {
   double disk_s = 0;  // for each token
+  double memory_s = 0;
   double arithmetic_s = 0;
   Bottleneck bottleneck = Bottleneck::arithmetic;
   [[nodiscard]] double best_rate() const;
@@ -59,7 +60,7 @@ Decode predict_decode(const model::Footprint& footprint, const Ceilings& ceiling
 Prefill predict_prefill(const model::Footprint& footprint, const Ceilings& ceilings, std::int64_t n_slots,
                         std::int64_t chunk);
 
-/// Larger memories than the plan's, up to one that holds every expert.
+/// Larger memories than the plan's, up to one that holds every expert; none where no cache can be.
 std::vector<std::int64_t> further_memory(const model::Footprint& footprint, const Plan& plan);
 
 }  // namespace kalibri::cli

@@ -92,6 +92,7 @@ ordered_json to_json(const Offer& o) {
           {"prefill",
            {{"tokens_per_second", o.prefill.best_rate()},
             {"disk_s", o.prefill.disk_s},
+            {"memory_s", o.prefill.memory_s},
             {"arithmetic_s", o.prefill.arithmetic_s},
             {"bottleneck", name_of(o.prefill.bottleneck)}}}};
 }

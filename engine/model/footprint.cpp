@@ -147,8 +147,9 @@ class WeightSums {
   void add_matrix(const MatrixView& stored, bool is_head) {
     const WeightForm form = forms_.form_of(stored);
     const bool is_stored_so = form.kind == WeightForm::Kind::native;
-    (is_stored_so ? sums_.mapped_bytes : sums_.made_bytes) +=
-        is_stored_so ? with_scales(stored) : runtime::formed_bytes(form, stored);
+    const std::int64_t n_bytes = is_stored_so ? with_scales(stored) : runtime::formed_bytes(form, stored);
+    (is_stored_so ? sums_.mapped_bytes : sums_.made_bytes) += n_bytes;
+    if (is_head) sums_.head_bytes += n_bytes;
     (is_head ? sums_.n_head_weights : sums_.n_always_weights) += n_elements(stored);
     widen(dense_, is_stored_so ? stored : runtime::formed_view(form, stored, nullptr), is_head ? 1 : chunk_);
   }

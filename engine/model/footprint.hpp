@@ -31,6 +31,7 @@ struct Footprint {
   // Weights that every token passes, in bytes.
   std::int64_t mapped_bytes = 0;     // matrices, scales included, that are multiplied with where the files are mapped
   std::int64_t made_bytes = 0;       // matrices in another form, in memory of their own
+  std::int64_t head_bytes = 0;       // the head's share of these two: of a prompt its last token alone passes it
   std::int64_t embedding_bytes = 0;  // mapped; a token reads one row
   std::int64_t vector_bytes = 0;     // norms, biases and convolutions, widened to f32
   std::int64_t index_bytes = 0;      // the names and places of all tensors

@@ -48,6 +48,7 @@ model::Footprint small() {
   f.top_k = 2;
   f.context = 100;
   f.mapped_bytes = 1000;
+  f.head_bytes = 280;
   f.state_bytes = 300;
   f.touched_bytes = 200;
   f.expert_bytes = f.stored_expert_bytes = f.slot_bytes = 100;
@@ -126,7 +127,13 @@ TEST_CASE("A plan by hand: slots, what is missing, hits and rates") {
   // Two tokens take 10 (1 - 0.8^2) = 3.6 different experts of each layer, half of which are there.
   const cli::Prefill prefill = cli::predict_prefill(f, ceilings, 5, 2);
   CHECK(prefill.disk_s == Approx(2 * 3.6 * 0.5 * 100 / 1000.0 / 2));
-  CHECK(prefill.bottleneck == cli::Bottleneck::disk);
+  CHECK(prefill.memory_s == Approx((1000 - 280 + 2 * 3.6 * 100) / 1600.0 / 2));  // 0.45 s; disk 0.18 s
+  CHECK(prefill.bottleneck == cli::Bottleneck::memory);
+  CHECK(prefill.best_rate() == Approx(1 / 0.45));
+  CHECK(cli::predict_prefill(f, {.memory_bytes = 1600, .disk_bytes = 100, .operations = 14000}, 5, 2).bottleneck ==
+        cli::Bottleneck::disk);
+  CHECK(cli::predict_prefill(f, {.memory_bytes = 1600, .disk_bytes = 1000, .operations = 100}, 5, 2).bottleneck ==
+        cli::Bottleneck::arithmetic);
 }
 
 TEST_CASE("The released Kolibri 1 in 24 GiB: what fits, what it costs, what more memory buys") {
@@ -160,6 +167,12 @@ TEST_CASE("The released Kolibri 1 in 24 GiB: what fits, what it costs, what more
   CHECK(plan_json(released, {"--ram", "24G", "--expert-cache", "1G"}).at("expert_cache").at("slots") == kGiB / row);
   const json made = plan_json(released, {"--ram", "24G", "--precision", "mixed-4-8"});
   CHECK(made.at("expert_cache").at("is_possible") == false);
+  CHECK(made.at("offers").size() == 1);  // more memory buys nothing
+
+  // A token at a time passes all weights but the head, as in decoding: a prompt is not read at the rate of a chunk.
+  const json one = plan_json(released, {"--ram", "100G", "--chunk", "1"}).at("offers").front();
+  CHECK(one.at("prefill").at("bottleneck") == "memory");
+  CHECK(one.at("prefill").at("tokens_per_second") < 1.5 * one.at("decode").at("tokens_per_second").get<double>());
 
   const RunResult text = plan(released, {"--ram", "24G"});
   CHECK(text.exit_status == 0);

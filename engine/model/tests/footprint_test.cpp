@@ -203,6 +203,7 @@ TEST_CASE("The released Kolibri 1 has the sizes that its shapes give, from heade
   CHECK(static_cast<double>(native.scale_bytes) == 384 * 50 * expert * 4 / (128 * 128));
   CHECK(native.slot_bytes >= native.stored_expert_bytes - native.scale_bytes / (384 * 50));
   CHECK(native.slot_bytes <= native.stored_expert_bytes + (32 << 10));
+  CHECK(static_cast<double>(native.head_bytes) == 2 * head);
   CHECK(rounded(static_cast<double>(native.always_bytes()) / 1e9, 2) == 2.65);
   CHECK(rounded(static_cast<double>(native.routed_bytes()) / 1e9, 2) == 1.18);
   CHECK(rounded(static_cast<double>(native.always_bytes() + native.embedding_bytes) / kGiB, 1) == 3.1);
@@ -216,6 +217,7 @@ TEST_CASE("The released Kolibri 1 has the sizes that its shapes give, from heade
   const double bits4 = 0.5 + 4.0 / 64;
   CHECK(static_cast<double>(mixed.always_bytes()) == (attention + 50 * expert + head) * bits8 + 2 * router);
   CHECK(static_cast<double>(mixed.expert_bytes) == expert * bits4);
+  CHECK(static_cast<double>(mixed.head_bytes) == head * bits8);
   CHECK(rounded(static_cast<double>(mixed.always_bytes()) / 1e9, 2) == 2.47);
   CHECK(rounded(static_cast<double>(mixed.routed_bytes()) / 1e9, 2) == 0.66);
   // An embedding is looked up as it is stored; one that was converted has 8 bits.
