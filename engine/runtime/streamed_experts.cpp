@@ -203,7 +203,7 @@ void StreamedExperts::open_files() {
   }
 }
 
-/// Reads some experts this way and some that way, in turn.
+/// Reads some experts this way and some that way, in turn. Where direct reads fail, buffered ones are left.
 void StreamedExperts::choose_mode() {
   if (!info_.is_direct) return;
   constexpr double kPatience_s = 0.5;
@@ -215,7 +215,16 @@ void StreamedExperts::choose_mode() {
   for (int round = 0; round < kRounds && now_s() - start_s < kPatience_s; ++round) {
     for (const bool is_direct : {false, true}) {
       const std::int64_t before = statistics_.bytes_read;
-      seconds[is_direct ? 1 : 0] += measure(is_direct, next_expert);
+      try {
+        seconds[is_direct ? 1 : 0] += measure(is_direct, next_expert);
+      } catch (const Error&) {
+        if (!is_direct) throw;
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return n_reading_ == 0; });  // the others fail as well
+        info_.is_direct = false;
+        statistics_ = {};
+        return;
+      }
       bytes[is_direct ? 1 : 0] += statistics_.bytes_read - before;
     }
   }

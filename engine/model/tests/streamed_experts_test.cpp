@@ -1,6 +1,12 @@
 // Experts read from disk when they are wanted: the same bits as with all of them mapped, whatever is kept, however it
 // is read, by however many threads; what is counted; and what goes wrong with files, without anybody waiting for ever.
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -17,6 +23,26 @@
 #include "fixtures/kolibri1_maker.hpp"
 #include "fixtures/safetensors_reader.hpp"
 #include "fixtures/temp_directory.hpp"
+
+namespace {
+
+std::atomic<bool> direct_reads_fail = false;  // as where a file system opens a file so, but wants larger blocks
+
+struct FailingDirectReads {
+  FailingDirectReads() { direct_reads_fail = true; }
+  ~FailingDirectReads() { direct_reads_fail = false; }
+};
+
+}  // namespace
+
+/// In the place of the C library's.
+extern "C" ssize_t pread(int descriptor, void* to, std::size_t n_bytes, off_t offset) {
+  if (direct_reads_fail && (::fcntl(descriptor, F_GETFL) & O_DIRECT) != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return ::syscall(SYS_pread64, descriptor, to, n_bytes, offset);
+}
 
 using namespace kalibri;
 using runtime::ExpertCacheOptions;
@@ -190,6 +216,25 @@ TEST_CASE("A file that has become shorter, and a disk that fails, name file and 
       visit.reset();
       use_all(*store.experts().visit(3, {0, 1, 10}), 3);
     }
+  }
+}
+
+TEST_CASE("Where direct reads fail, buffered ones are chosen, unless direct ones were asked for") {
+  const auto directory = fixtures::find_golden(kKolibri);
+  if (!directory.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  for (const ReadEngine engine : {ReadEngine::threads, ReadEngine::blocking}) {
+    const Store works(*directory, {.n_slots = 4, .engine = engine});
+    if (works.experts().cache()->direct_rate == 0) KALIBRI_SKIP("this file system has no direct reads");
+    const FailingDirectReads failing;
+    const Store store(*directory, {.n_slots = 4, .engine = engine});
+    const Store direct(*directory, {.n_slots = 4, .mode = ReadMode::direct, .engine = engine});
+    CHECK_THROWS_WITH(use_all(*direct.experts().visit(0, {0}), 1),
+                      Catch::Matchers::ContainsSubstring("Invalid argument"));
+    CHECK_FALSE(store.experts().cache()->is_direct);
+    CHECK(store.experts().cache()->direct_rate == 0);
+    for (std::int64_t layer = 0; layer < 5; ++layer)
+      use_all(*store.experts().visit(layer, {0, 1, 2, 3, 4, 5, 6, 7}), 8);
+    CHECK(store.experts().statistics().n_misses == 5 * 8);
   }
 }
 
