@@ -8,6 +8,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -404,6 +405,10 @@ int main(int argc, char** argv) {
     return kBadInput;
   } catch (const kalibri::dump::Error& error) {
     std::cerr << "kalibri: " << printable(error.what()) << '\n';
+    return kBadInput;
+  } catch (const std::bad_alloc&) {
+    std::cerr
+        << "kalibri: the system gives no more memory; fewer tokens at a time, threads or kept experts take less\n";
     return kBadInput;
   } catch (const std::exception& error) {
     std::cerr << "kalibri: internal fault: " << printable(error.what())

@@ -251,3 +251,16 @@ TEST_CASE("a bench refuses a cache that it cannot have with status 2") {
     CHECK_THAT(refused.err, ContainsSubstring("expert"));
   }
 }
+
+TEST_CASE("a bench that the system has no memory for is refused with status 2, and is no fault of ours") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  KALIBRI_SKIP("a sanitizer takes more address space than any limit leaves");
+#endif
+  const auto directory = fixtures::find_golden("kolibri1-k1");
+  if (!directory) KALIBRI_SKIP("golden set kolibri1-k1 is not there");
+  const fixtures::RunResult refused = fixtures::run_program(
+      "/bin/sh", {"-c", "ulimit -v 250000; exec \"$0\" \"$@\"", KALIBRI_BIN_DIR "/kalibri", "bench", *directory});
+  INFO(refused.err);
+  CHECK(refused.exit_status == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("memory"));
+}
