@@ -82,9 +82,9 @@ void tell_expert_cache(const model::Model& model, std::ostream& notes) {
   const auto cache = model.expert_cache();
   if (!cache) return;
   const bool is_measured = cache->direct_rate > 0;
-  notes << fmt::format("kalibri: expert cache: {} of {} experts in each of {} layers, {:.2f} GB; {} reads by {}{}\n",
+  notes << fmt::format("kalibri: expert cache: {} of {} experts in each of {} layers, {}; {} reads by {}{}\n",
                        cache->n_slots, cache->n_experts, cache->n_layers,
-                       in_gb(cache->n_layers * cache->n_slots * cache->slot_bytes),
+                       bytes_text(cache->n_layers * cache->n_slots * cache->slot_bytes),
                        cache->is_direct ? "direct" : "buffered", cache->engine,
                        is_measured ? fmt::format(" (measured: direct {:.2f} GB/s, buffered {:.2f})",
                                                  cache->direct_rate / 1e9, cache->buffered_rate / 1e9)
@@ -92,9 +92,9 @@ void tell_expert_cache(const model::Model& model, std::ostream& notes) {
   const std::int64_t top_k = model.info().top_k;
   if (cache->n_slots >= top_k) return;
   notes << fmt::format(
-      "kalibri: warning: {} experts are kept, but a token needs {} in each layer: it reads most of them anew; "
+      "kalibri: warning: a token needs {} experts in each layer, but the cache keeps {}: most are read anew; "
       "--expert-cache {} or more keeps them\n",
-      cache->n_slots, top_k, top_k);
+      top_k, cache->n_slots, top_k);
 }
 
 std::string expert_statistics_text(const ExpertStatistics& s, int n_threads) {

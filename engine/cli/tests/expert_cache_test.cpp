@@ -86,8 +86,10 @@ TEST_CASE("answers are the same wherever the weights lie, and a line says where 
 
 TEST_CASE("the line of numbers has the experts', a cache below top-k warns, one of top-k does not") {
   const auto small = generate({"--expert-cache", "1", "--stats"});
-  CHECK_THAT(small.err, ContainsSubstring("warning: 1 experts are kept") && ContainsSubstring("; experts: ") &&
-                            ContainsSubstring("misses") && ContainsSubstring("GB/s, waited"));
+  CHECK_THAT(small.err, ContainsSubstring("1 of 16 experts in each of 5 layers, 160.00 KiB; "));
+  CHECK_THAT(small.err, ContainsSubstring("needs 3 experts in each layer, but the cache keeps 1:") &&
+                            ContainsSubstring("; experts: ") && ContainsSubstring("misses") &&
+                            ContainsSubstring("GB/s, waited"));
   const auto enough = generate({"--expert-cache", "100000", "--stats"});
   CHECK_THAT(enough.err, !ContainsSubstring("warning"));
   CHECK_THAT(generate({"--stats"}).err, !ContainsSubstring("experts"));
