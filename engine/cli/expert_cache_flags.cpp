@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "engine/base/available_memory.hpp"
 #include "engine/base/error.hpp"
 #include "engine/cli/byte_size.hpp"
 
@@ -89,12 +90,26 @@ void tell_expert_cache(const model::Model& model, std::ostream& notes) {
                        is_measured ? fmt::format(" (measured: direct {:.2f} GB/s, buffered {:.2f})",
                                                  cache->direct_rate / 1e9, cache->buffered_rate / 1e9)
                                    : "");
-  const std::int64_t top_k = model.info().top_k;
-  if (cache->n_slots >= top_k) return;
-  notes << fmt::format(
-      "kalibri: warning: a token needs {} experts in each layer, but the cache keeps {}: most are read anew; "
-      "--expert-cache {} or more keeps them\n",
-      top_k, cache->n_slots, top_k);
+  notes << expert_cache_warnings(*cache, model.info().top_k, available_memory());
+}
+
+std::string expert_cache_warnings(const runtime::ExpertCacheInfo& cache, std::int64_t top_k,
+                                  std::int64_t available_bytes) {
+  std::string lines;
+  if (cache.n_slots < top_k) {
+    lines += fmt::format(
+        "kalibri: warning: a token needs {} experts in each layer, but the cache keeps {}: most are read anew; "
+        "--expert-cache {} or more keeps them\n",
+        top_k, cache.n_slots, top_k);
+  }
+  const std::int64_t row_bytes = cache.n_layers * cache.slot_bytes;
+  if (available_bytes > 0 && cache.n_slots * row_bytes > available_bytes) {
+    lines += fmt::format(
+        "kalibri: warning: the cache grows to {}, but {} of memory are available: the system may end the program; "
+        "'kalibri plan' says what fits\n",
+        bytes_text(cache.n_slots * row_bytes), bytes_text(available_bytes));
+  }
+  return lines;
 }
 
 std::string expert_statistics_text(const ExpertStatistics& s, int n_threads) {

@@ -21,6 +21,7 @@ void add_expert_cache(App& command, ExpertCacheFlags& flags) {
   auto* cache = command.add_option("--expert-cache", flags.size,
                                    "Read routed experts from disk when they are wanted and keep so many in each layer "
                                    "(64), or what fits into so much memory (512M, 12G; never changes a bit)");
+  cache->check([](const std::string& size) { return std::string(size.empty() ? "empty, expected 64 or 12G" : ""); });
   command
       .add_option(
           "--expert-reads", flags.reads,
@@ -33,8 +34,11 @@ void add_expert_cache(App& command, ExpertCacheFlags& flags) {
 /// Throws Error(usage) that says what is expected.
 runtime::ExpertCacheOptions expert_cache(const ExpertCacheFlags& flags);
 
-/// With a cache: a line that says how large it is and how it reads, and a warning where it is too small to be one.
+/// With a cache: a line that says how large it is and how it reads, and its warnings.
 void tell_expert_cache(const model::Model& model, std::ostream& notes);
+/// Lines, of a cache that is too small to be one, and of one for which less memory is available.
+std::string expert_cache_warnings(const runtime::ExpertCacheInfo& cache, std::int64_t top_k,
+                                  std::int64_t available_bytes);
 
 /// For people and for programs: what happened while n_threads computed. The text begins with "; ".
 std::string expert_statistics_text(const runtime::ExpertStatistics& statistics, int n_threads);

@@ -95,10 +95,19 @@ TEST_CASE("the line of numbers has the experts', a cache below top-k warns, one 
   CHECK_THAT(generate({"--stats"}).err, !ContainsSubstring("experts"));
 }
 
+TEST_CASE("a cache beyond the memory that is available warns, and one within it does not") {
+  const runtime::ExpertCacheInfo cache = {.n_layers = 2, .n_experts = 8, .n_slots = 4, .slot_bytes = 1024};
+  CHECK(expert_cache_warnings(cache, 4, 8 * 1024) == "");
+  CHECK(expert_cache_warnings(cache, 4, 0) == "");  // not known
+  CHECK_THAT(expert_cache_warnings(cache, 4, 8 * 1024 - 1),
+             ContainsSubstring("warning") && ContainsSubstring("8.00 KiB") && !ContainsSubstring("a token needs"));
+  CHECK_THAT(expert_cache_warnings(cache, 5, 1), ContainsSubstring("a token needs 5") && ContainsSubstring("plan"));
+}
+
 TEST_CASE("what cannot be cached is refused with status 2") {
-  for (const Words& words :
-       {Words{"--expert-cache", "0"}, Words{"--expert-cache", "1K"}, Words{"--expert-reads", "direct"},
-        Words{"--expert-cache", "3", "--expert-reads", "x"}, Words{"--expert-cache", "3", "--precision", "exact"}}) {
+  for (const Words& words : {Words{"--expert-cache", "0"}, Words{"--expert-cache", ""}, Words{"--expert-cache", "1K"},
+                             Words{"--expert-reads", "direct"}, Words{"--expert-cache", "3", "--expert-reads", "x"},
+                             Words{"--expert-cache", "3", "--precision", "exact"}}) {
     const auto result = generate(words);
     INFO(result.err);
     CHECK(result.exit_status == 2);
