@@ -110,6 +110,7 @@ void Qwen4ExpSequence::mix_experts(const Qwen4ExpLayer& layer, std::int64_t inde
   taps.give("expert_ids", {k}, expert_ids_.data());
   taps.give("expert_weights", {k}, expert_weights);
 
+  workers_.enter(Phase::experts);
   RoutedExperts routed_experts(weights_.experts(), index, n, k, expert_ids_.data());
   workers_.enter(Phase::shared_expert);
   const runtime::ExpertWeights shared_expert = {weights_.form(index, layer.shared_expert.gate),

@@ -35,7 +35,7 @@ class StreamedExperts::Visit final : public ExpertVisit {
       here().visits.push_back(this);
       store_.assign(layer_, parts);
     }
-    store_.queue_->start(parts);
+    store_.start(parts);
   }
 
   ~Visit() override {
@@ -117,7 +117,7 @@ class StreamedExperts::Visit final : public ExpertVisit {
       let_go(here());
       store_.assign(layer_, parts);
     }
-    store_.queue_->start(parts);
+    store_.start(parts);
   }
 
   StreamedExperts& store_;
@@ -302,6 +302,16 @@ void StreamedExperts::plan_read(std::int64_t layer, std::int32_t expert, std::in
     statistics_.bytes_read += static_cast<std::int64_t>(part.n_bytes);
     parts.push_back(part);
   }
+}
+
+/// Begins to read. Who computes waits for that, and where it reads itself, for all of it.
+void StreamedExperts::start(const std::vector<FilePart>& parts) {
+  if (parts.empty()) return;
+  const double start_s = now_s();
+  queue_->start(parts);
+  const double seconds = now_s() - start_s;
+  const std::lock_guard lock(mutex_);
+  statistics_.wait_s += seconds;
 }
 
 void StreamedExperts::arrived(std::uint64_t tag, int error) {

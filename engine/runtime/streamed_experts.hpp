@@ -49,6 +49,7 @@ class StreamedExperts final : public ExpertStore {
   double measure(bool is_direct, std::int64_t& next_expert);
   void assign(std::int64_t layer, std::vector<FilePart>& parts);
   void plan_read(std::int64_t layer, std::int32_t expert, std::int32_t slot, std::vector<FilePart>& parts);
+  void start(const std::vector<FilePart>& parts);
   void arrived(std::uint64_t tag, int error);
   [[nodiscard]] std::exception_ptr describe(const ExpertExtent& extent, int error) const;
   [[nodiscard]] std::byte* slot_data(std::int64_t layer, std::int32_t slot) const;

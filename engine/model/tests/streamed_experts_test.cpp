@@ -152,6 +152,17 @@ TEST_CASE("More slots never read more, all slots read each expert once, and ever
   }
 }
 
+TEST_CASE("Who reads its experts itself waits for as long as that takes") {
+  const auto directory = fixtures::find_golden(kKolibri);
+  if (!directory.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
+  const Store store(*directory, {.n_slots = 2, .mode = ReadMode::buffered, .engine = ReadEngine::blocking});
+  use_all(*store.experts().visit(0, {0, 1, 2, 3}), 4);
+  const runtime::ExpertStatistics statistics = store.experts().statistics();
+  CHECK(statistics.n_misses == 4);
+  CHECK(statistics.read_s > 0);
+  CHECK(statistics.wait_s > 0);
+}
+
 TEST_CASE("A cache's size in bytes becomes slots: one slot's bytes in each layer more are one slot more") {
   const auto directory = fixtures::find_golden(kKolibri);
   if (!directory.has_value()) KALIBRI_SKIP("golden set kolibri1-k1-fp8 is not there");
