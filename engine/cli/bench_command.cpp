@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -145,21 +146,21 @@ class Bench {
     model::GenerateOptions options;
     options.max_tokens = options_.n_answer;
     options.sampling.temperature = 0;
-    auto end_stretch = [&, since = Clock::now(), before = model_.expert_statistics(), disk_before = disk_read_bytes()](
+    auto end_stretch = [&, before = model_.expert_statistics(), disk_before = disk_read_bytes()](
                            Stretch& stretch, std::int64_t n_tokens) mutable {
-      clock.enter(runtime::Phase::other);
+      clock.enter(runtime::Phase::other);  // all that follows belongs to no stretch
       const runtime::ExpertStatistics now = model_.expert_statistics();
       const std::optional<std::int64_t> disk_now = disk_read_bytes();
-      stretch = {n_tokens,        seconds_since(since),
-                 clock.seconds(), clock.weight_bytes(),
-                 now - before,    (now - before).wait_s / pool_.n_threads()};
+      const PhaseClock::Seconds& phases = clock.seconds();
+      stretch = {n_tokens,     std::accumulate(phases.begin(), phases.end(), 0.0), phases, clock.weight_bytes(),
+                 now - before, (now - before).wait_s / pool_.n_threads()};
       if (disk_before && disk_now) stretch.disk_bytes = *disk_now - *disk_before;
-      clock.reset();
-      since = Clock::now();
       before = now;
       disk_before = disk_now;
+      clock.reset();
     };
     bool is_first = true;
+    clock.reset();
     model::GenerateHooks hooks;
     hooks.token = [&](std::int32_t, std::span<const float>) {
       if (std::exchange(is_first, false)) end_stretch(request.prompt, 0);
