@@ -113,12 +113,13 @@ Answer Speaker::answer(model::Generator& generator, const Question& question,
 
 std::string stats_line(const Answer& answer) {
   const auto n_answer = static_cast<std::int64_t>(answer.generated.ids.size());
+  const auto rate = [](std::int64_t n, double seconds) {  // of nothing there is none
+    return n > 0 ? fmt::format(", {:.1f} tok/s", per_second(n, seconds)) : "";
+  };
   return fmt::format(
-      "prompt: {} tokens, {} of them reused, {:.1f} tok/s; first token after {:.3f} s; answer: {} tokens, {:.1f} "
-      "tok/s{}; "
-      "end: {}\n",
-      answer.n_prompt, answer.generated.n_reused, per_second(answer.generated.n_prefilled, answer.prompt_s),
-      answer.prompt_s, n_answer, per_second(n_answer - 1, answer.answer_s),
+      "prompt: {} tokens, {} of them reused{}; first token after {:.3f} s; answer: {} tokens{}{}; end: {}\n",
+      answer.n_prompt, answer.generated.n_reused, rate(answer.generated.n_prefilled, answer.prompt_s), answer.prompt_s,
+      n_answer, rate(n_answer - 1, answer.answer_s),
       answer.experts ? expert_statistics_text(*answer.experts, answer.n_threads) : "", answer.end);
 }
 

@@ -104,6 +104,7 @@ TEST_CASE("/reset forgets, and the same question gets the same answer again") {
   REQUIRE(turns.size() == 2);
   CHECK(turns[0].n_prompt == turns[1].n_prompt);
   CHECK(turns[1].n_reused == turns[0].n_prompt);  // the conversation is forgotten, what was computed is not
+  CHECK_THAT(result.err, ContainsSubstring(" of them reused; first token"));  // nothing was read: it has no rate
   const auto without = turn_stats(chat(Family::kolibri1, "Was?\nWas?\n", greedy).err);
   REQUIRE(without.size() == 2);
   CHECK(without[1].n_prompt > without[0].n_prompt);
