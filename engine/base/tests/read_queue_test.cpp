@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
@@ -173,6 +174,50 @@ TEST_CASE("a queue ends only when all its reads have") {
                                        .n_needed = copy.size()}});
     CHECK(copy == text);
   }
+}
+
+/// Whether a part of a file arrives while one of n_bytes waits for a pipe; both arrive once that has something.
+bool overtakes(std::size_t n_bytes) {
+  fixtures::TempDirectory directory;
+  const std::string text = counted_text(100);
+  fixtures::write_file(directory.path() / "file", text);
+  const MappedFile file(directory.path() / "file");
+  int pipe[2] = {};
+  REQUIRE(::pipe(pipe) == 0);
+  std::vector<std::byte> from_pipe(n_bytes), from_file(text.size());
+  std::mutex mutex;
+  std::condition_variable told;
+  std::vector<std::uint64_t> arrived;
+  int n_errors = 0;
+  bool was_first = false;
+  {
+    const auto queue = make_read_queue(ReadEngine::uring, [&](std::uint64_t tag, int error) {
+      const std::lock_guard lock(mutex);
+      n_errors += error != 0 ? 1 : 0;
+      arrived.push_back(tag);
+      told.notify_one();
+    });
+    queue->start(std::vector<FilePart>{
+        {.descriptor = pipe[0], .to = from_pipe.data(), .n_bytes = n_bytes, .n_needed = 1, .tag = 1},
+        {.descriptor = file.descriptor(), .to = from_file.data(), .n_bytes = 100, .n_needed = 100, .tag = 2}});
+    std::unique_lock lock(mutex);
+    was_first = told.wait_for(lock, std::chrono::milliseconds(200), [&] { return !arrived.empty(); });
+    CHECK(::write(pipe[1], "x", 1) == 1);
+    told.wait(lock, [&] { return arrived.size() == 2; });
+  }
+  CHECK(n_errors == 0);
+  CHECK(std::memcmp(from_file.data(), text.data(), text.size()) == 0);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  return was_first;
+}
+
+TEST_CASE("a read waits while more are under way than keep a disk busy") {
+  if (engines().back() != ReadEngine::uring) KALIBRI_SKIP("io_uring is not allowed here");
+  CHECK_FALSE(overtakes(std::size_t{16} << 20));
+  bool does_overtake = false;  // on a busy machine perhaps not at once
+  for (int i = 0; i < 20 && !does_overtake; ++i) does_overtake = overtakes(std::size_t{4} << 20);
+  CHECK(does_overtake);
 }
 
 TEST_CASE("a direct descriptor is of the same file, or there is none") {
