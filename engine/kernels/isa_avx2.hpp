@@ -120,9 +120,10 @@ KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
 
 template <int kBits>
 KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
-  KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) {
-    v[i] = fma(_mm256_cvtepi32_ps(eight_codes<kBits>(p + i * kBits)), scale, bias);
-  }
+  v[0] = fma(_mm256_cvtepi32_ps(eight_codes<kBits, 0>(p)), scale, bias);
+  v[1] = fma(_mm256_cvtepi32_ps(eight_codes<kBits, 1>(p)), scale, bias);
+  v[2] = fma(_mm256_cvtepi32_ps(eight_codes<kBits, 2>(p)), scale, bias);
+  v[3] = fma(_mm256_cvtepi32_ps(eight_codes<kBits, 3>(p)), scale, bias);
 }
 
 // The low nibbles of 8 bytes are the even columns, the high ones the odd columns.

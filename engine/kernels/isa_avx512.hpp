@@ -56,10 +56,26 @@ KALIBRI_INLINE void load_e4m3(const unsigned char* p, Vector* v) {
 constexpr float kStreamScale = 1.0F;
 constexpr int kStreamE4m3Parts = 1;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
+
+/// The even and the odd columns, and back.
 template <int kParts>
-KALIBRI_INLINE void split(Vector*) {}
+KALIBRI_INLINE void split(Vector* v) {
+  if constexpr (kParts == 2) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const Vector evens = _mm512_permutex2var_ps(v[0], even, v[1]);
+    v[1] = _mm512_permutex2var_ps(v[0], _mm512_add_epi32(even, _mm512_set1_epi32(1)), v[1]);
+    v[0] = evens;
+  }
+}
 template <int kParts>
-KALIBRI_INLINE void join(Vector*) {}
+KALIBRI_INLINE void join(Vector* v) {
+  if constexpr (kParts == 2) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const Vector first = _mm512_permutex2var_ps(v[0], low, v[1]);
+    v[1] = _mm512_permutex2var_ps(v[0], _mm512_add_epi32(low, _mm512_set1_epi32(8)), v[1]);
+    v[0] = first;
+  }
+}
 
 KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   float value = 0;
@@ -72,55 +88,61 @@ KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
   return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(std::uint32_t{bits} << 16)));
 }
 
-/// 16 codes; of four bits and fewer those of other codes may stand above them.
-template <int kBits>
+/// Codes 16 i to 16 i + 15 of the step at p; those of other codes may stand above them.
+template <int kBits, int i>
 KALIBRI_INLINE __m512i sixteen_codes(const unsigned char* p) {
   if constexpr (kBits == 8) {
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
   } else if constexpr (kBits <= 4) {
-    std::uint32_t low = 0;
-    std::uint32_t high = 0;
-    __builtin_memcpy(&low, p, kBits);
-    __builtin_memcpy(&high, p + kBits, kBits);
-    const __m512i words =
-        _mm512_mask_set1_epi32(_mm512_set1_epi32(static_cast<int>(low)), 0xff00, static_cast<int>(high));
-    return _mm512_srlv_epi32(
-        words, _mm512_setr_epi32(0, kBits, 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits, 0, kBits,
-                                 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits));
-  } else {
+    constexpr int kLow = 8 * (2 * i * kBits - window_of_eight<kBits, 4>(2 * i));
+    constexpr int kHigh = 8 * ((2 * i + 1) * kBits - window_of_eight<kBits, 4>(2 * i + 1));
+    const __m512i words = _mm512_mask_set1_epi32(_mm512_set1_epi32(static_cast<int>(load_window<kBits, 4>(p, 2 * i))),
+                                                 0xff00, static_cast<int>(load_window<kBits, 4>(p, 2 * i + 1)));
     const __m512i shifts =
-        _mm512_setr_epi64(0, kBits, 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits);
-    __m256i halves[2];
-    KALIBRI_UNROLL for (int i = 0; i < 2; ++i) {
-      std::uint64_t word = 0;
-      __builtin_memcpy(&word, p + i * kBits, kBits);
-      const __m512i shifted = _mm512_srlv_epi64(_mm512_set1_epi64(static_cast<long long>(word)), shifts);
-      halves[i] = _mm512_cvtepi64_epi32(shifted);
-    }
-    const __m512i codes = _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1);
-    return _mm512_and_si512(codes, _mm512_set1_epi32((1 << kBits) - 1));
-  }
-}
-template <int kBits>
-KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
-  // The weights of 2^kBits codes fill a vector, so that the code is an index: of its low four bits.
-  const Vector codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m512i mask = _mm512_set1_epi32((1 << kBits) - 1);
-  KALIBRI_UNROLL for (int i = 0; i < kVectors; ++i) {
-    const __m512i index = sixteen_codes<kBits>(p + i * 2 * kBits);
-    if constexpr (kBits <= 4) {
-      v[i] = _mm512_permutexvar_ps(kBits == 4 ? index : _mm512_and_si512(index, mask), fma(codes, scale, bias));
-    } else {
-      v[i] = fma(_mm512_cvtepi32_ps(index), scale, bias);
-    }
+        _mm512_setr_epi32(0, kBits, 2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits, 0, kBits,
+                          2 * kBits, 3 * kBits, 4 * kBits, 5 * kBits, 6 * kBits, 7 * kBits);
+    const __m512i skipped = _mm512_mask_set1_epi32(_mm512_set1_epi32(kLow), 0xff00, kHigh);
+    return _mm512_srlv_epi32(words, _mm512_add_epi32(shifts, skipped));
+  } else {
+    constexpr int kWindow = i == 0 ? 0 : 4 * kBits - 16;  // the step's first or last 16 bytes
+    const auto& places = kCodePlaces<kBits, 2 * i * kBits - kWindow, 16>;
+    const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + kWindow)));
+    return _mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, _mm512_load_si512(places.bytes)),
+                             _mm512_load_si512(places.shifts));
   }
 }
 
+/// The weights of all codes of four bits or fewer fill a vector, so that the low four bits of a code and whatever
+/// stands above it are its index.
 template <int kBits>
-constexpr int kStreamAffineParts = 1;
+KALIBRI_INLINE Vector weight_table(Vector scale, Vector bias) {
+  const __m512i codes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return fma(_mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32((1 << kBits) - 1))), scale, bias);
+}
+template <int kBits>
+KALIBRI_INLINE Vector to_weights(__m512i codes, Vector scale, Vector bias) {
+  if constexpr (kBits <= 4) return _mm512_permutexvar_ps(codes, weight_table<kBits>(scale, bias));
+  if constexpr (kBits < 8) codes = _mm512_and_si512(codes, _mm512_set1_epi32((1 << kBits) - 1));
+  return fma(_mm512_cvtepi32_ps(codes), scale, bias);
+}
+template <int kBits>
+KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
+  v[0] = to_weights<kBits>(sixteen_codes<kBits, 0>(p), scale, bias);
+  v[1] = to_weights<kBits>(sixteen_codes<kBits, 1>(p), scale, bias);
+}
+
+// The low nibbles of 16 bytes are the even columns, the high ones the odd columns.
+template <int kBits>
+constexpr int kStreamAffineParts = kBits == 4 ? 2 : 1;
 template <int kBits>
 KALIBRI_INLINE void stream_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
-  load_affine<kBits>(p, scale, bias, v);
+  if constexpr (kBits != 4) {
+    load_affine<kBits>(p, scale, bias, v);
+  } else {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    v[0] = to_weights<kBits>(bytes, scale, bias);
+    v[1] = to_weights<kBits>(_mm512_srli_epi32(bytes, 4), scale, bias);
+  }
 }
 
 using Words = __m512i;

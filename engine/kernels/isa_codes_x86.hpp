@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/kernels/isa_macros.hpp"
@@ -12,24 +13,43 @@
 namespace kalibri::kernels {
 namespace {
 
-template <int kBits>
+/// Byte shuffles that bring codes of 5 or 6 bits, which lie one after the other from byte kFirst on, into words: the
+/// two bytes in which each begins and ends, and by how much these are then to be shifted.
+template <int kBits, int kFirst, int kCodes>
+struct CodePlaces {
+  alignas(64) unsigned char bytes[std::size_t{4 * kCodes}] = {};
+  alignas(64) std::int32_t shifts[std::size_t{kCodes}] = {};
+  constexpr CodePlaces() {
+    for (int k = 0; k < kCodes; ++k) {
+      bytes[4 * k] = static_cast<unsigned char>(kFirst + k * kBits / 8);
+      bytes[4 * k + 1] = static_cast<unsigned char>(kFirst + (k * kBits + kBits - 1) / 8);
+      bytes[4 * k + 2] = bytes[4 * k + 3] = 0x80;  // zero
+      shifts[k] = k * kBits % 8;
+    }
+  }
+};
+template <int kBits, int kFirst, int kCodes>
+constexpr CodePlaces<kBits, kFirst, kCodes> kCodePlaces = {};
+
+/// Codes 8 i to 8 i + 7 of the step at p.
+template <int kBits, int i>
 KALIBRI_INLINE __m256i eight_codes(const unsigned char* p) {
   const __m256i mask = _mm256_set1_epi32((1 << kBits) - 1);
   if constexpr (kBits == 8) {
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * i)));
   } else if constexpr (kBits <= 4) {
-    std::uint32_t word = 0;
-    __builtin_memcpy(&word, p, kBits);
-    const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kBits));
-    return _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(word)), shifts), mask);
+    constexpr int kSkipped = 8 * (i * kBits - window_of_eight<kBits, 4>(i));
+    const __m256i words = _mm256_set1_epi32(static_cast<int>(load_window<kBits, 4>(p, i)));
+    const __m256i shifts =
+        _mm256_setr_epi32(kSkipped, kSkipped + kBits, kSkipped + 2 * kBits, kSkipped + 3 * kBits, kSkipped + 4 * kBits,
+                          kSkipped + 5 * kBits, kSkipped + 6 * kBits, kSkipped + 7 * kBits);
+    return _mm256_and_si256(_mm256_srlv_epi32(words, shifts), mask);
   } else {
-    std::uint64_t word = 0;
-    __builtin_memcpy(&word, p, kBits);
-    const __m256i words = _mm256_set1_epi64x(static_cast<long long>(word));
-    const __m256i a = _mm256_srlv_epi64(words, _mm256_setr_epi64x(0, kBits, 4 * kBits, 5 * kBits));
-    const __m256i b = _mm256_srlv_epi64(words, _mm256_setr_epi64x(2 * kBits, 3 * kBits, 6 * kBits, 7 * kBits));
-    const __m256 low_halves = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
-    return _mm256_and_si256(_mm256_castps_si256(low_halves), mask);
+    const auto& places = kCodePlaces<kBits, i * kBits - window_of_eight<kBits, 8>(i), 8>;
+    const __m256i words = _mm256_shuffle_epi8(_mm256_set1_epi64x(static_cast<long long>(load_window<kBits, 8>(p, i))),
+                                              _mm256_load_si256(reinterpret_cast<const __m256i*>(places.bytes)));
+    const __m256i shifts = _mm256_load_si256(reinterpret_cast<const __m256i*>(places.shifts));
+    return _mm256_and_si256(_mm256_srlv_epi32(words, shifts), mask);
   }
 }
 
@@ -38,8 +58,8 @@ KALIBRI_INLINE __m256i load_eight_words(const unsigned char* p) {
   if constexpr (kBits == kWordBits<kBits>) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   } else {
-    const __m256i low = _mm256_packus_epi32(eight_codes<kBits>(p), eight_codes<kBits>(p + kBits));
-    const __m256i high = _mm256_packus_epi32(eight_codes<kBits>(p + 2 * kBits), eight_codes<kBits>(p + 3 * kBits));
+    const __m256i low = _mm256_packus_epi32(eight_codes<kBits, 0>(p), eight_codes<kBits, 1>(p));
+    const __m256i high = _mm256_packus_epi32(eight_codes<kBits, 2>(p), eight_codes<kBits, 3>(p));
     return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   }
 }

@@ -79,11 +79,10 @@ KALIBRI_INLINE Vector four_codes(std::uint64_t word) {
 }
 template <int kBits>
 KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {
-  KALIBRI_UNROLL for (int i = 0; i < kVectors; i += 2, p += kBits) {
-    std::uint64_t word = 0;
-    __builtin_memcpy(&word, p, kBits);
-    v[i] = fma(four_codes<kBits>(word), scale, bias);
-    v[i + 1] = fma(four_codes<kBits>(word >> 4 * kBits), scale, bias);
+  KALIBRI_UNROLL for (int i = 0; i < 4; ++i) {
+    const std::uint64_t word = load_window<kBits, 8>(p, i) >> 8 * (i * kBits - window_of_eight<kBits, 8>(i));
+    v[2 * i] = fma(four_codes<kBits>(word), scale, bias);
+    v[2 * i + 1] = fma(four_codes<kBits>(word >> 4 * kBits), scale, bias);
   }
 }
 

@@ -39,6 +39,33 @@ KALIBRI_INLINE void decode_panel(const MatrixView& w, std::int64_t row, std::int
   }
 }
 
+/// The same of affine rows, one after the other; `step` begins a group.
+template <class Row>
+KALIBRI_INLINE void decode_affine_panel(const MatrixView& w, std::int64_t row, std::int64_t step, const Panel& panel) {
+  const std::int64_t group_steps = w.group_size / kLanes;
+  const std::int64_t first_group = step / group_steps;
+  const std::int64_t n_groups = panel.n_steps / group_steps;
+  for (std::int64_t i = 0; i < panel.n_rows; ++i) {
+    const Row from(w, row + i);
+    float* to = panel.tile(i) + i % kRowTile * kWidth;
+    std::int64_t at = step;
+    for (std::int64_t group = 0; group < n_groups; group += kLanes) {
+      const std::int64_t n = min(kLanes, n_groups - group);
+      float grids[2 * kLanes];
+      from.load_grids(first_group + group, n, grids);
+      for (std::int64_t g = 0; g < n; ++g) {
+        for (std::int64_t k = 0; k < group_steps; ++k, ++at, to += kRowTile * kWidth) {
+          __builtin_prefetch(from.at(at) + row_bytes(w));  // the next row
+          const Lanes weights = from.load(at, grids + g);
+          KALIBRI_UNROLL for (int slice = 0; slice < kVectors; ++slice) {
+            store(to + slice * panel.slice_size(), weights.v[slice]);
+          }
+        }
+      }
+    }
+  }
+}
+
 /// One slice of kRows x kTokenTile dot products over n_steps steps: sums[row][token][32]. They start at zero or go on.
 template <int kRows>
 KALIBRI_INLINE void multiply_tile(const float* weights, const float* x, std::int64_t n_steps, bool start, float* sums) {
@@ -124,7 +151,11 @@ void multiply_many_tokens(const MatrixView& w, std::int64_t begin, std::int64_t 
     for (std::int64_t row = begin; row < end; row += cut.panel_rows) {
       for (std::int64_t step = 0; step < steps; step += cut.panel_steps) {
         const Panel panel = {scratch, min(cut.panel_rows, end - row), min(cut.panel_steps, steps - step)};
-        decode_panel<Row>(w, row, step, panel);
+        if constexpr (Row::kGrouped) {
+          decode_affine_panel<Row>(w, row, step, panel);
+        } else {
+          decode_panel<Row>(w, row, step, panel);
+        }
         for (std::int64_t t = 0; t < n_block; t += kTokenTile) {
           float* tile_sums = sums + (cut.panel_steps < steps ? t * kRowTile * kLanes : 0);
           multiply_panel(panel, x + t * steps * kLanes + step * kTokenTile * kWidth, steps * kTokenTile * kWidth,

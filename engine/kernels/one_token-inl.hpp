@@ -34,29 +34,48 @@ KALIBRI_INLINE void multiply_two_rows(const MatrixView& w, std::int64_t row_a, s
   store_lanes(sums_b, b_lanes);
 }
 
-/// The same of affine rows. They take turns, so that one row's sums and grids have the registers for themselves.
+/// The same of affine rows: side by side where each has few vectors of sums, which then wait less for each other; else
+/// in turns, so that one row's sums and grids have the registers for themselves.
 template <class Row>
 KALIBRI_INLINE void multiply_two_affine_rows(const MatrixView& w, std::int64_t row_a, std::int64_t row_b,
                                              const float* x, float* sums_a, float* sums_b) {
-  constexpr std::int64_t kAheadBytes = 1024;
+  constexpr std::int64_t kAheadBytes = 2048;
+  constexpr int kAtOnce = kVectors <= 2 ? 2 : 1;
   const Row rows[2] = {Row(w, row_a), Row(w, row_b)};
   Lanes sums[2] = {zero_lanes(), zero_lanes()};
   const std::int64_t n_groups = w.n_cols / w.group_size;
   const std::int64_t group_steps = w.group_size / kLanes;
   for (std::int64_t group = 0; group < n_groups; group += kLanes) {
     const std::int64_t n = min(kLanes, n_groups - group);
-    KALIBRI_NO_UNROLL for (int r = 0; r < 2; ++r) {
-      float grids[2 * kLanes];
-      rows[r].load_grids(group, n, grids);
-      Lanes lanes = sums[r];
-      std::int64_t step = group * group_steps;
-      for (std::int64_t g = 0; g < n; ++g) {
-        for (const std::int64_t end = step + group_steps; step < end; ++step) {
-          __builtin_prefetch(rows[r].at(step) + kAheadBytes);
-          lanes = fma(rows[r].stream(step, grids + g), load_lanes(x + step * kLanes), lanes);
-        }
+    KALIBRI_NO_UNROLL for (int first = 0; first < 2; first += kAtOnce) {
+      float grids[std::size_t{kAtOnce}][2 * kLanes];
+      Lanes lanes[std::size_t{kAtOnce}];
+      KALIBRI_UNROLL for (int r = 0; r < kAtOnce; ++r) {
+        rows[first + r].load_grids(group, n, grids[r]);
+        lanes[r] = sums[first + r];
       }
-      sums[r] = lanes;
+      std::int64_t step = group * group_steps;
+      const auto multiply_step = [&](std::int64_t g) {
+        const Lanes activations = load_lanes(x + step * kLanes);
+        KALIBRI_UNROLL for (int r = 0; r < kAtOnce; ++r) {
+          lanes[r] = fma(rows[first + r].stream(step, grids[r] + g), activations, lanes[r]);
+        }
+        ++step;
+      };
+      const auto prefetch = [&] {
+        KALIBRI_UNROLL for (int r = 0; r < kAtOnce; ++r) __builtin_prefetch(rows[first + r].at(step) + kAheadBytes);
+      };
+      for (std::int64_t g = 0; g < n; ++g) {  // of one, two or four steps
+        prefetch();
+        multiply_step(g);
+        if (group_steps == 1) continue;
+        multiply_step(g);
+        if (group_steps == 2) continue;
+        prefetch();
+        multiply_step(g);
+        multiply_step(g);
+      }
+      KALIBRI_UNROLL for (int r = 0; r < kAtOnce; ++r) sums[first + r] = lanes[r];
     }
   }
   join<Row::kParts>(sums[0].v);

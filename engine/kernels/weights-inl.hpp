@@ -85,14 +85,25 @@ using F32Row = ElementRow<F32Element>;
 using Bf16Row = ElementRow<Bf16Element>;
 using E4m3Row = ElementRow<E4m3Element>;
 
-/// kWidth scales or biases of consecutive groups; where only n are there, zeros stand for the others.
-KALIBRI_INLINE Vector load_grid(const unsigned char* p, std::int64_t n, Format format) {
-  unsigned char padded[kWidth * 4] = {};
-  if (n < kWidth) {
-    for (std::int64_t i = 0; i < n * (format == Format::f32 ? 4 : 2); ++i) padded[i] = p[i];
-    p = padded;
+/// n consecutive scales or biases as floats.
+template <int kBytes>
+KALIBRI_INLINE void load_grid_as(const unsigned char* p, std::int64_t n, float* to) {
+  std::int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) store(to + i, kBytes == 4 ? load_f32(p + i * 4) : load_bf16(p + i * 2));
+  for (; i < n; ++i) {
+    std::uint32_t bits = 0;
+    KALIBRI_UNROLL for (int k = 0; k < kBytes; ++k) {
+      bits |= std::uint32_t{p[i * kBytes + k]} << 8 * (4 - kBytes + k);
+    }
+    to[i] = __builtin_bit_cast(float, bits);
   }
-  return format == Format::f32 ? load_f32(p) : load_bf16(p);
+}
+KALIBRI_INLINE void load_grid(const unsigned char* p, std::int64_t n, Format format, float* to) {
+  if (format == Format::f32) {
+    load_grid_as<4>(p, n, to);
+  } else {
+    load_grid_as<2>(p, n, to);
+  }
 }
 
 /// A row of packed codes. Groups are whole steps, so that a step lies in one group and is never a part.
@@ -105,33 +116,26 @@ class AffineRow {
 
   KALIBRI_INLINE AffineRow(const MatrixView& w, std::int64_t row)
       : data_(static_cast<const unsigned char*>(w.data) + row * w.n_cols * kBits / 8),
-        has_f32_grid_(w.grid_format == Format::f32),
-        steps_shift_(__builtin_ctz(static_cast<unsigned>(w.group_size)) - 5) {
-    const std::int64_t first = row * (w.n_cols >> (steps_shift_ + 5)) * (has_f32_grid_ ? 4 : 2);
+        has_f32_grid_(w.grid_format == Format::f32) {
+    const std::int64_t first = row * (w.n_cols / w.group_size) * (has_f32_grid_ ? 4 : 2);
     scales_ = static_cast<const unsigned char*>(w.scales) + first;
     biases_ = static_cast<const unsigned char*>(w.biases) + first;
   }
 
   [[nodiscard]] KALIBRI_INLINE const unsigned char* at(std::int64_t step) const { return data_ + step * kStepBytes; }
-  [[nodiscard]] KALIBRI_INLINE Lanes load(std::int64_t step, std::int64_t) const {
-    const std::int64_t group = step >> steps_shift_;
-    const Vector scale = has_f32_grid_ ? splat_f32(scales_ + group * 4) : splat_bf16(scales_ + group * 2);
-    const Vector bias = has_f32_grid_ ? splat_f32(biases_ + group * 4) : splat_bf16(biases_ + group * 2);
-    Lanes result;
-    load_affine<kBits>(at(step), scale, bias, result.v);
-    return result;
-  }
-
   /// Scales, then biases, of n <= kLanes groups from `group` on, as floats.
   KALIBRI_INLINE void load_grids(std::int64_t group, std::int64_t n, float* to) const {
     const Format format = has_f32_grid_ ? Format::f32 : Format::bf16;
-    for (std::int64_t i = 0; i < n; i += kWidth) {
-      const std::int64_t from = (group + i) * (has_f32_grid_ ? 4 : 2);
-      store(to + i, load_grid(scales_ + from, n - i, format));
-      store(to + kLanes + i, load_grid(biases_ + from, n - i, format));
-    }
+    const std::int64_t from = group * (has_f32_grid_ ? 4 : 2);
+    load_grid(scales_ + from, n, format, to);
+    load_grid(biases_ + from, n, format, to + kLanes);
   }
-  /// The weights of a step as stream_affine has them; scale and bias as load_grids has them.
+  /// The weights of a step; scale and bias as load_grids has them. `stream`: as stream_affine has them.
+  [[nodiscard]] KALIBRI_INLINE Lanes load(std::int64_t step, const float* scale) const {
+    Lanes result;
+    load_affine<kBits>(at(step), splat(scale[0]), splat(scale[kLanes]), result.v);
+    return result;
+  }
   [[nodiscard]] KALIBRI_INLINE Lanes stream(std::int64_t step, const float* scale) const {
     Lanes result;
     stream_affine<kBits>(at(step), splat(scale[0]), splat(scale[kLanes]), result.v);
@@ -144,7 +148,6 @@ class AffineRow {
   const unsigned char* scales_;
   const unsigned char* biases_;
   bool has_f32_grid_;
-  int steps_shift_;  // a group has 2^this steps
 };
 
 /// The trees of kWidth dot products whose 32 sums lie one after the other.
