@@ -100,10 +100,10 @@ Table streaming_table(const json& report) {
   Table result = bench_table(
       "Experts from disk",
       "Bytes read for routed experts, by the whole time of decoding (answer: attention, head and all) and of the "
-      "prompts, which may be bound by arithmetic; beside four dd's that read the same file past the page cache, in "
-      "turn, after a minute of nothing but reading. Medians; the ratio as the median of each pair's. Waited: the share "
-      "of the time in which computing stood still for reads. From disk: what the kernel counted of these bytes, at "
-      "least; below 0.99 the ratio is unproven.",
+      "prompts, which may be bound by arithmetic; beside readers of the same file that do nothing else, past the page "
+      "cache, in turn, after a minute of them (the faster of four dd's and four threads that read into large pages). "
+      "Medians; the ratio as the median of each pair's. Waited: the share of the time in which computing stood still "
+      "for reads. From disk: what the kernel counted of these bytes, at least; below 0.99 the ratio is unproven.",
       {{"model", false},
        {"layers", true},
        {"experts kept", false},
