@@ -101,12 +101,18 @@ KALIBRI_INLINE void multiply_some_rows(std::int64_t n_rows, const float* weights
 constexpr std::int64_t kPanelRows = 8 * kRowTile;
 constexpr std::int64_t kPanelProducts = kPanelRows * kTokenTile;
 
-/// A panel times one token tile, whose slices lie x_slice floats apart; sums[row][token][32].
+/// A panel times one token tile, whose slices lie x_slice floats apart; sums[row][token][32]. So many steps at once
+/// that the activations stay in the first-level cache while the weights pass.
 void multiply_panel(const Panel& panel, const float* x, std::int64_t x_slice, bool start, float* sums) {
-  for (std::int64_t slice = 0; slice < kVectors; ++slice) {
-    for (std::int64_t row = 0; row < panel.n_rows; row += kRowTile) {
-      multiply_some_rows(min(kRowTile, panel.n_rows - row), panel.tile(row) + slice * panel.slice_size(),
-                         x + slice * x_slice, panel.n_steps, start, sums + row * kTokenTile * kLanes + slice * kWidth);
+  constexpr std::int64_t kSteps = 48 * kVectors;
+  for (std::int64_t step = 0; step < panel.n_steps; step += kSteps) {
+    for (std::int64_t slice = 0; slice < kVectors; ++slice) {
+      for (std::int64_t row = 0; row < panel.n_rows; row += kRowTile) {
+        multiply_some_rows(min(kRowTile, panel.n_rows - row),
+                           panel.tile(row) + slice * panel.slice_size() + step * kRowTile * kWidth,
+                           x + slice * x_slice + step * kTokenTile * kWidth, min(kSteps, panel.n_steps - step),
+                           start && step == 0, sums + row * kTokenTile * kLanes + slice * kWidth);
+      }
     }
   }
 }
