@@ -96,7 +96,7 @@ void stream_integers(const MatrixView& w, std::int64_t begin, std::int64_t end, 
   for (std::int64_t i = begin; i < begin + part; i += kWidth) {
     const std::int64_t n = min(kWidth, begin + part - i);
     for (std::int64_t t = 0; t < n_tokens; ++t) {
-      float sums[kStreams * kWidth * kLanes] = {};
+      alignas(64) float sums[kStreams * kWidth * kLanes] = {};
       for (std::int64_t k = 0; k < n; ++k) {
         std::int64_t rows[kStreams];
         for (std::int64_t s = 0; s < kStreams; ++s) rows[s] = min(i + k + s * part, end - 1);

@@ -55,7 +55,7 @@ KALIBRI_INLINE void fill_panel(const MatrixView& w, const RowTile& rows, std::in
     Words lanes[kWidth];
     for (std::int64_t i = 0; i < kWidth; ++i) {
       const std::int64_t at = (rows.at(i) * n_groups + g) * (w.grid_format == Format::f32 ? 4 : 2);
-      float row[kWidth] = {};
+      alignas(64) float row[kWidth] = {};
       load_grid(static_cast<const unsigned char*>(grid) + at, min(n, kWidth), w.grid_format, row);
       lanes[i] = as_words(load(row));
     }

@@ -33,17 +33,18 @@ struct KeyRun {
   std::int64_t n_rows = 0;
 };
 
-/// One query head against the keys that it sees, oldest first: runs of rising position (one, two for a ring that has
-/// wrapped, many for sparse attention).
-struct AttentionHead {
-  const float* query = nullptr;  // [head_dim]
+/// Query heads of one token against the keys that they all see, oldest first: runs of rising position (one, two for a
+/// ring that has wrapped, many for sparse attention).
+struct AttentionHeads {
+  std::int64_t n_heads = 1;
+  const float* queries = nullptr;  // [n_heads, head_dim]
   const KeyRun* runs = nullptr;
   std::int64_t n_runs = 0;
   std::int64_t row_stride = 0;  // floats from one cached row to the next, for keys and values
   std::int64_t head_dim = 0;
   float scale = 1.0F;       // score = dot32(query, key) * scale
-  float* scores = nullptr;  // scratch [n_keys]
-  float* out = nullptr;     // [head_dim]; may not alias anything
+  float* scores = nullptr;  // scratch [n_heads, n_keys]
+  float* out = nullptr;     // [n_heads, head_dim]; may not alias anything
 };
 
 /// Columns [0, n_columns) of one head's delta-rule state, over n_tokens tokens. Token t's q, k [dk] and v [n_columns]
@@ -152,11 +153,11 @@ struct KernelTable {
   /// o = fma(q_i, S_i, o) from +0; out_c = o. Source: Yang et al., Gated Delta Networks (2024).
   void (*delta_rule)(const DeltaTile& tile);
 
-  /// softmax(q K^T * scale) V for one head: maximum first; then p_i = exp(score_i - max); the denominator is 32 sums,
+  /// softmax(q K^T * scale) V for each head: maximum first; then p_i = exp(score_i - max); the denominator is 32 sums,
   /// p_i goes to sum i mod 32, combined by the tree; out_d = (running sum over keys, oldest first, of fma(p_i, v_id,
   /// sum)) / denominator. At least one key. (Of consecutive keys it makes no difference to count i from the oldest one
   /// or to take absolute positions: the tree is the same when its 32 sums are rotated.)
-  void (*attention)(const AttentionHead& head);
+  void (*attention)(const AttentionHeads& heads);
 };
 
 }  // namespace kalibri::kernels

@@ -243,12 +243,12 @@ void delta_rule(const DeltaTile& tile) {
   }
 }
 
-void attention(const AttentionHead& head) {
-  float* p = head.scores;
+/// One of the heads; p is room for its scores.
+void attend(const AttentionHeads& heads, const float* query, float* p, float* out) {
   std::int64_t n_keys = 0;
-  for (std::int64_t run = 0; run < head.n_runs; ++run) {
-    for (std::int64_t i = 0; i < head.runs[run].n_rows; ++i) {
-      p[n_keys++] = dot(head.query, head.runs[run].keys + i * head.row_stride, head.head_dim) * head.scale;
+  for (std::int64_t run = 0; run < heads.n_runs; ++run) {
+    for (std::int64_t i = 0; i < heads.runs[run].n_rows; ++i) {
+      p[n_keys++] = dot(query, heads.runs[run].keys + i * heads.row_stride, heads.head_dim) * heads.scale;
     }
   }
   const float largest = *std::max_element(p, p + n_keys);
@@ -260,15 +260,24 @@ void attention(const AttentionHead& head) {
   }
   const float denominator = tree(sums);
 
-  for (std::int64_t d = 0; d < head.head_dim; ++d) {
+  for (std::int64_t d = 0; d < heads.head_dim; ++d) {
     float sum = 0;
     const float* weight = p;
-    for (std::int64_t run = 0; run < head.n_runs; ++run) {
-      for (std::int64_t i = 0; i < head.runs[run].n_rows; ++i) {
-        sum = std::fma(*weight++, head.runs[run].values[i * head.row_stride + d], sum);
+    for (std::int64_t run = 0; run < heads.n_runs; ++run) {
+      for (std::int64_t i = 0; i < heads.runs[run].n_rows; ++i) {
+        sum = std::fma(*weight++, heads.runs[run].values[i * heads.row_stride + d], sum);
       }
     }
-    head.out[d] = sum / denominator;
+    out[d] = sum / denominator;
+  }
+}
+
+void attention(const AttentionHeads& heads) {
+  std::int64_t n_keys = 0;
+  for (std::int64_t run = 0; run < heads.n_runs; ++run) n_keys += heads.runs[run].n_rows;
+  for (std::int64_t h = 0; h < heads.n_heads; ++h) {
+    const std::int64_t at = h * heads.head_dim;
+    attend(heads, heads.queries + at, heads.scores + h * n_keys, heads.out + at);
   }
 }
 

@@ -51,7 +51,7 @@ KALIBRI_INLINE void decode_affine_panel(const MatrixView& w, std::int64_t row, s
     std::int64_t at = step;
     for (std::int64_t group = 0; group < n_groups; group += kLanes) {
       const std::int64_t n = min(kLanes, n_groups - group);
-      float grids[2 * kLanes];
+      alignas(64) float grids[2 * kLanes];
       from.load_grids(first_group + group, n, grids);
       for (std::int64_t g = 0; g < n; ++g) {
         for (std::int64_t k = 0; k < group_steps; ++k, ++at, to += kRowTile * kWidth) {
@@ -120,7 +120,7 @@ void multiply_panel(const Panel& panel, const float* x, std::int64_t x_slice, bo
 /// The trees of a panel's sums with the first n_tokens of a token tile; y[t * y_stride + row].
 template <class Row>
 void finish_panel(const float* sums, std::int64_t n_rows, std::int64_t n_tokens, float* y, std::int64_t y_stride) {
-  float results[kPanelProducts + kWidth];
+  alignas(64) float results[kPanelProducts + kWidth];
   for (std::int64_t i = 0; i < n_rows * kTokenTile; i += kWidth) store(results + i, finish<Row>(sums + i * kLanes));
   for (std::int64_t t = 0; t < n_tokens; ++t) {
     for (std::int64_t r = 0; r < n_rows; ++r) y[t * y_stride + r] = results[r * kTokenTile + t];
@@ -145,7 +145,7 @@ void multiply_many_tokens(const MatrixView& w, std::int64_t begin, std::int64_t 
   const std::int64_t steps = n_steps(w.n_cols);
   const Cut cut = cut_for(n_tokens, steps);
   float* scaled = scratch + cut.panel_rows * cut.panel_steps * kLanes;
-  float sums[(kPanelProducts + kWidth) * kLanes] = {};
+  alignas(64) float sums[(kPanelProducts + kWidth) * kLanes] = {};
   for (std::int64_t block = 0; block < n_tokens; block += cut.block_tokens) {
     const std::int64_t n_block = min(cut.block_tokens, n_tokens - block);
     const float* x = packed + block * steps * kLanes;

@@ -48,7 +48,7 @@ KALIBRI_INLINE void multiply_two_affine_rows(const MatrixView& w, std::int64_t r
   for (std::int64_t group = 0; group < n_groups; group += kLanes) {
     const std::int64_t n = min(kLanes, n_groups - group);
     KALIBRI_NO_UNROLL for (int first = 0; first < 2; first += kAtOnce) {
-      float grids[std::size_t{kAtOnce}][2 * kLanes];
+      alignas(64) float grids[std::size_t{kAtOnce}][2 * kLanes];
       Lanes lanes[std::size_t{kAtOnce}];
       KALIBRI_UNROLL for (int r = 0; r < kAtOnce; ++r) {
         rows[first + r].load_grids(group, n, grids[r]);
@@ -88,7 +88,7 @@ KALIBRI_INLINE void multiply_two_affine_rows(const MatrixView& w, std::int64_t r
 template <class Row>
 void multiply_one_token(const MatrixView& w, std::int64_t begin, std::int64_t end, const float* x, float* y) {
   const std::int64_t half = (end - begin + 1) / 2;
-  float sums[2][kWidth * kLanes] = {};
+  alignas(64) float sums[2][kWidth * kLanes] = {};
   for (std::int64_t i = begin; i < begin + half; i += kWidth) {
     const std::int64_t n = min(kWidth, begin + half - i);
     for (std::int64_t k = 0; k < n; ++k) {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "engine/base/aligned.hpp"
 
 namespace kalibri::model {
 
@@ -12,13 +13,13 @@ class Buffer {
   float* floats(std::int64_t n) {
     if (static_cast<std::int64_t>(values_.size()) < n) {
       values_ = {};  // first, so that memory never holds both
-      values_ = std::vector<float>(static_cast<std::size_t>(n));
+      values_ = AlignedFloats(static_cast<std::size_t>(n));
     }
     return values_.data();
   }
 
  private:
-  std::vector<float> values_;
+  AlignedFloats values_;
 };
 
 }  // namespace kalibri::model

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/base/aligned.hpp"
 #include "engine/model/buffers.hpp"
 #include "engine/model/history.hpp"
 #include "engine/model/qwen4_exp_weights.hpp"
@@ -16,8 +17,8 @@ namespace kalibri::model {
 /// What one layer carries from token to token. Copyable: a copy is a snapshot.
 struct DeltaNetState {
   explicit DeltaNetState(const checkpoint::Qwen4ExpConfig& config);
-  std::vector<float> memory;  // [value heads, dk, dv], starts at 0
-  RowHistory conv;            // [K - 1, 2 Kd + Vd], before the convolution
+  AlignedFloats memory;  // [value heads, dk, dv], starts at 0
+  RowHistory conv;       // [K - 1, 2 Kd + Vd], before the convolution
 };
 
 class DeltaNet {

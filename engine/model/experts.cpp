@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/aligned.hpp"
 #include "engine/kernels/kernels.hpp"
 #include "engine/kernels/mutation.hpp"
 #include "engine/kernels/scalar_math.hpp"
@@ -76,9 +77,9 @@ void RoutedExperts::run_expert(Workers& workers, int worker, const ExpertWeights
                                const float* x, std::int64_t hidden_size, float* slots) {
   const auto n = static_cast<std::int64_t>(batch.size());
   const std::int64_t width = expert.gate.n_rows;
-  std::vector<float> rows(static_cast<std::size_t>(n * hidden_size));
-  std::vector<float> gate(static_cast<std::size_t>(n * width));
-  std::vector<float> up(static_cast<std::size_t>(n * width));
+  AlignedFloats rows(static_cast<std::size_t>(n * hidden_size));
+  AlignedFloats gate(static_cast<std::size_t>(n * width));
+  AlignedFloats up(static_cast<std::size_t>(n * width));
   const auto row_bytes = static_cast<std::size_t>(hidden_size) * sizeof(float);
   for (std::int64_t i = 0; i < n; ++i) {
     std::memcpy(rows.data() + i * hidden_size, x + batch[static_cast<std::size_t>(i)].token * hidden_size, row_bytes);

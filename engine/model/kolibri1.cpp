@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "engine/base/check.hpp"
 #include "engine/kernels/kernels.hpp"
@@ -136,16 +137,20 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
   runtime::KvCache& cache = caches_[static_cast<std::size_t>(index)];
   cache.append(k, v, n, staging_);
   const float scale = KALIBRI_MUTATE(1.0F / std::sqrt(static_cast<float>(d)), "attn_scale_1", 1.0F);
-  workers_.each(n * n_heads, [&](std::int64_t task, int worker) {
-    const std::int64_t t = task / n_heads;
-    const std::int64_t head = task % n_heads;
-    const std::int64_t kv_head = KALIBRI_MUTATE(head / (n_heads / n_kv), "gqa_modulo", head % n_kv);
+  // Heads that share keys are computed together, but so few that there are tasks for many threads when n is 1.
+  const std::int64_t group = n_heads / n_kv;
+  const std::int64_t together = KALIBRI_MUTATE(std::gcd(group, std::int64_t{4}), "gqa_modulo", 1);
+  workers_.each(n * n_heads / together, [&](std::int64_t task, int worker) {
+    const std::int64_t t = task / (n_heads / together);
+    const std::int64_t head = task % (n_heads / together) * together;
+    const std::int64_t kv_head = KALIBRI_MUTATE(head / group, "gqa_modulo", head % n_kv);
     runtime::VisibleRows rows = cache.visible(taps.first_pos + t);
-    std::vector<float>& scores = scores_[static_cast<std::size_t>(worker)];
-    if (static_cast<std::int64_t>(scores.size()) < rows.n_rows())
-      scores.resize(static_cast<std::size_t>(rows.n_rows()));
-    kernels::AttentionHead call;
-    call.query = q + task * d;
+    AlignedFloats& scores = scores_[static_cast<std::size_t>(worker)];
+    if (static_cast<std::int64_t>(scores.size()) < together * rows.n_rows())
+      scores.resize(static_cast<std::size_t>(together * rows.n_rows()));
+    kernels::AttentionHeads call;
+    call.n_heads = together;
+    call.queries = q + (t * n_heads + head) * d;
     for (kernels::KeyRun& run : std::span(rows.runs, static_cast<std::size_t>(rows.n_runs))) {
       run.keys += kv_head * d;
       run.values += kv_head * d;
@@ -156,9 +161,9 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
     call.head_dim = d;
     call.scale = scale;
     call.scores = scores.data();
-    call.out = context + task * d;
+    call.out = context + (t * n_heads + head) * d;
     kernels().attention(call);
-    workers_.round(call.out, d);
+    workers_.round(call.out, together * d);
   });
   taps.give("attention_context", {n_heads * d}, context);
   workers_.enter(Phase::mixer);

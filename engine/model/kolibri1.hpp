@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/aligned.hpp"
 #include "engine/model/experts.hpp"
 #include "engine/model/kolibri1_weights.hpp"
 #include "engine/model/rotary.hpp"
@@ -60,7 +61,7 @@ class Kolibri1Sequence {
   std::vector<runtime::KvCache> caches_;  // one a layer
   runtime::KvStaging staging_;
   RotaryTable rotary_;
-  std::vector<std::vector<float>> scores_;  // one a worker
+  std::vector<AlignedFloats> scores_;  // one a worker
   const runtime::ForcedChoices* choices_ = nullptr;
 
   Buffer normed_, q_, k_, v_, context_, branch_, shared_, router_logits_, weights_of_experts_;

@@ -200,20 +200,22 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
 
   // Attention over the selected runs of tokens, oldest first.
   float* context = context_.floats(n * n_heads * d);
+  const std::int64_t together = KALIBRI_MUTATE(n_heads / n_kv, "sparse_kv_heads_tiled", 1);
   workers_.each(n, [&](std::int64_t t, int worker) {
     const std::int64_t pos = taps.first_pos + t;
-    std::vector<float>& key_scores = scores_[static_cast<std::size_t>(worker)];
-    key_scores.resize(std::max(key_scores.size(), static_cast<std::size_t>(pos + 1)));
+    AlignedFloats& key_scores = scores_[static_cast<std::size_t>(worker)];
+    key_scores.resize(std::max(key_scores.size(), static_cast<std::size_t>(together * (pos + 1))));
     const std::vector<TokenRun> runs = attended_runs(blocks[static_cast<std::size_t>(t)], pos, r);
     std::vector<kernels::KeyRun> key_runs(runs.size());
-    for (std::int64_t head = 0; head < n_heads; ++head) {
+    for (std::int64_t head = 0; head < n_heads; head += together) {
       const std::int64_t kv_head = KALIBRI_MUTATE(head / (n_heads / n_kv), "sparse_kv_heads_tiled", head % n_kv);
       for (std::size_t i = 0; i < runs.size(); ++i) {
         key_runs[i] = {state.cache.key_row(runs[i].first) + kv_head * d,
                        state.cache.value_row(runs[i].first) + kv_head * d, runs[i].n};
       }
-      kernels::AttentionHead call;
-      call.query = q_.floats(0) + (t * n_heads + head) * d;
+      kernels::AttentionHeads call;
+      call.n_heads = together;
+      call.queries = q_.floats(0) + (t * n_heads + head) * d;
       call.runs = key_runs.data();
       call.n_runs = static_cast<std::int64_t>(key_runs.size());
       call.row_stride = n_kv * d;
@@ -222,7 +224,7 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
       call.scores = key_scores.data();
       call.out = context + (t * n_heads + head) * d;
       kernels().attention(call);
-      workers_.round(call.out, d);
+      workers_.round(call.out, together * d);
     }
   });
   taps.give("attention_context", {n_heads * d}, context);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/base/aligned.hpp"
 #include "engine/model/buffers.hpp"
 #include "engine/model/qwen4_exp_weights.hpp"
 #include "engine/model/rotary.hpp"
@@ -61,7 +62,7 @@ class SparseAttention {
   std::int64_t max_tokens_;
   Buffer q_and_gate_, q_, gate_, k_, v_, index_, context_, block_scores_;
   runtime::KvStaging staging_;
-  std::vector<std::vector<float>> scores_;  // one a worker
+  std::vector<AlignedFloats> scores_;  // one a worker
 };
 
 }  // namespace kalibri::model

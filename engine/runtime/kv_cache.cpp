@@ -9,9 +9,7 @@ namespace kalibri::runtime {
 
 namespace {
 
-std::unique_ptr<float[]> allocate(std::int64_t n) {
-  return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(n));  // pages are touched only when used
-}
+AlignedArray allocate(std::int64_t n) { return make_aligned_array(static_cast<std::size_t>(n)); }
 
 void copy_rows(const float* from, float* to, std::int64_t n_floats) {
   std::memcpy(to, from, static_cast<std::size_t>(n_floats) * sizeof(float));

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/aligned.hpp"
 #include "engine/kernels/kernels.hpp"
 
 namespace kalibri::runtime {
@@ -22,8 +23,8 @@ struct VisibleRows {
 
 /// Room for the rows of one append, shared by all layers of a session: only the layer at work needs it.
 struct KvStaging {
-  std::vector<float> keys;
-  std::vector<float> values;
+  AlignedFloats keys;
+  AlignedFloats values;
 };
 
 class KvCache {
@@ -65,8 +66,8 @@ class KvCache {
   std::int64_t capacity_;  // min(window, max_tokens); position p lies in slot p mod capacity
   std::int64_t row_size_;
   std::int64_t position_ = 0;
-  std::unique_ptr<float[]> keys_;
-  std::unique_ptr<float[]> values_;
+  AlignedArray keys_;
+  AlignedArray values_;
 
   // The last append where it wrapped the ring: rows of positions from staged_first_ on, in order; otherwise null.
   const KvStaging* staged_ = nullptr;

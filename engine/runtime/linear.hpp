@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/base/aligned.hpp"
 #include "engine/base/thread_pool.hpp"
 #include "engine/kernels/codec.hpp"
 #include "engine/kernels/kernels.hpp"
@@ -50,10 +51,10 @@ class Workers {
   [[nodiscard]] int n_threads() const { return pool_.n_threads(); }
 
  private:
-  static float* at_least(std::vector<float>& buffer, std::size_t n) {
+  static float* at_least(AlignedFloats& buffer, std::size_t n) {
     if (buffer.size() < n) {
       buffer = {};  // first, so that memory never holds both
-      buffer = std::vector<float>(n);
+      buffer = AlignedFloats(n);
     }
     return buffer.data();
   }
@@ -61,8 +62,8 @@ class Workers {
   ThreadPool& pool_;
   Arithmetic arithmetic_;
   PhaseClock* clock_ = nullptr;
-  std::vector<std::vector<float>> scratch_;
-  std::vector<float> shared_scratch_;
+  std::vector<AlignedFloats> scratch_;
+  AlignedFloats shared_scratch_;
 };
 
 /// Floats that a product takes while it is computed.

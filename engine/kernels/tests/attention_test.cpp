@@ -18,7 +18,7 @@ std::vector<float> attend(const KernelTable& table, const std::vector<float>& qu
   const Guarded<float> values_a(first(values), 0), values_b(rest(values), 0);
   const Guarded<float> guarded_query(query, 1), scores(n_keys, 1), out(head_dim, 1);
   const KeyRun runs[] = {{keys_a.data(), values_a.data(), n_first}, {keys_b.data(), values_b.data(), n_keys - n_first}};
-  table.attention({.query = guarded_query.data(),
+  table.attention({.queries = guarded_query.data(),
                    .runs = runs,
                    .n_runs = 2,
                    .row_stride = row_stride,
@@ -57,6 +57,45 @@ TEST_CASE("attention has the scalar bits for any number of keys and any cut") {
   }
 }
 
+TEST_CASE("heads that are computed together have each its own bits") {
+  for (const std::int64_t n_heads : {2, 3, 12}) {
+    for (const std::int64_t head_dim : {33, 64, 150}) {
+      const std::int64_t n_keys = 53;
+      const std::int64_t cut = 19;
+      Generator random(static_cast<std::uint64_t>(n_heads * 1000 + head_dim));
+      KALIBRI_SEED(random);
+      const Inputs in(random, head_dim, n_keys, head_dim);
+      const Guarded<float> queries(uniform_vector(random, n_heads * head_dim), 1);
+      const KeyRun runs[] = {{in.keys.data(), in.values.data(), cut},
+                             {in.keys.data() + cut * head_dim, in.values.data() + cut * head_dim, n_keys - cut}};
+      std::vector<float> expected;
+      for (std::int64_t h = 0; h < n_heads; ++h) {
+        const std::vector<float> query(queries.data() + h * head_dim, queries.data() + (h + 1) * head_dim);
+        const std::vector<float> alone = attend(scalar(), query, in.keys, in.values, head_dim, n_keys);
+        expected.insert(expected.end(), alone.begin(), alone.end());
+      }
+      std::vector<const KernelTable*> tables = tables_under_test();
+      tables.push_back(&scalar());
+      for (const KernelTable* table : tables) {
+        INFO(table->isa << ", " << n_heads << " heads, head_dim " << head_dim);
+        const Guarded<float> scores(n_heads * n_keys, 1), out(n_heads * head_dim, 1);
+        table->attention({.n_heads = n_heads,
+                          .queries = queries.data(),
+                          .runs = runs,
+                          .n_runs = 2,
+                          .row_stride = head_dim,
+                          .head_dim = head_dim,
+                          .scale = 0.3F,
+                          .scores = scores.data(),
+                          .out = out.data()});
+        CHECK(scores.surroundings_intact());
+        CHECK(out.surroundings_intact());
+        CHECK(same_bits(out.values(), expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("attention over many short runs has the bits of one run with the same keys") {
   Generator random(3);
   KALIBRI_SEED(random);
@@ -73,7 +112,7 @@ TEST_CASE("attention over many short runs has the bits of one run with the same 
   tables.push_back(&scalar());
   for (const KernelTable* table : tables) {
     INFO(table->isa);
-    table->attention({.query = in.query.data(),
+    table->attention({.queries = in.query.data(),
                       .runs = runs.data(),
                       .n_runs = static_cast<std::int64_t>(runs.size()),
                       .row_stride = 64,

@@ -146,14 +146,14 @@ TEST_CASE("attention is softmax(q K' scale) V in f64, over one run of keys or tw
   std::vector<float> out(query.size());
   std::vector<float> wrapped(query.size());
   const KeyRun whole = {keys.data(), values.data(), n_keys};
-  AttentionHead head{.query = query.data(),
-                     .runs = &whole,
-                     .n_runs = 1,
-                     .row_stride = head_dim,
-                     .head_dim = head_dim,
-                     .scale = 0.125F,
-                     .scores = scores.data(),
-                     .out = out.data()};
+  AttentionHeads head{.queries = query.data(),
+                      .runs = &whole,
+                      .n_runs = 1,
+                      .row_stride = head_dim,
+                      .head_dim = head_dim,
+                      .scale = 0.125F,
+                      .scores = scores.data(),
+                      .out = out.data()};
   scalar().attention(head);
   for (std::size_t d = 0; d < query.size(); ++d) {
     double exact = 0;

@@ -239,8 +239,8 @@ Floats attention(const Golden& golden, Workers& workers) {
   Floats scores(static_cast<std::size_t>(n));
   for (std::int64_t t = 0; t < n; ++t) {
     const kernels::KeyRun keys{k.data(), v.data(), t + 1};
-    kernels::AttentionHead head;
-    head.query = q.data() + t * d;
+    kernels::AttentionHeads head;
+    head.queries = q.data() + t * d;
     head.runs = &keys;
     head.n_runs = 1;
     head.row_stride = d;

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "engine/base/error.hpp"
 #include "engine/kernels/codec.hpp"
 #include "engine/runtime/expanded_experts.hpp"
+#include "engine/runtime/kv_cache.hpp"
 #include "engine/runtime/linear.hpp"
 #include "engine/runtime/precision.hpp"
 #include "engine/runtime/resident_experts.hpp"
@@ -31,7 +33,28 @@ struct SmallFp8 {
   [[nodiscard]] MatrixView view() const { return {Format::e4m3_block, 130, 132, codes.data(), scales.data()}; }
 };
 
+bool begins_a_line(const float* data) { return reinterpret_cast<std::uintptr_t>(data) % 64 == 0; }
+
 }  // namespace
+
+TEST_CASE("What products and attention load from begins a cache line, so that no vector lies across two") {
+  constexpr std::int64_t kRow = 4096;
+  constexpr std::int64_t kMany = 1 << 20;  // malloc's own blocks of this size begin 16 bytes behind a page
+  ThreadPool pool(2);
+  runtime::Workers workers(pool);
+  CHECK(begins_a_line(workers.shared_scratch(kMany)));
+  for (const int worker : {0, 1}) CHECK(begins_a_line(workers.scratch(worker, kMany)));
+
+  runtime::KvCache cache(200, 1000, kRow);
+  runtime::KvStaging staging;
+  const std::vector<float> rows(300 * kRow);
+  for (const std::int64_t n : {150, 300}) {  // straight into the slots, then staged
+    cache.append(rows.data(), rows.data(), n, staging);
+    const runtime::VisibleRows visible = cache.visible(cache.position() - n);
+    CHECK(begins_a_line(visible.runs[0].keys));
+    CHECK(begins_a_line(visible.runs[0].values));
+  }
+}
 
 TEST_CASE("A precision's text names it again, and an unknown one is refused with what is known") {
   for (const char* text :
