@@ -17,8 +17,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr Goal kDecoding = {.must = .85, .aim = .95};
-constexpr double kProof =
-    .99;  // of the bytes: a mapped file's pages and the counter's grain are much less than the rest
+/// Of the bytes: a mapped file's pages and the counter's grain are much less than the rest.
+constexpr double kProof = .99;
 
 /// One kind of stretch in all requests of a run.
 struct Stretches {

@@ -112,11 +112,6 @@ KALIBRI_INLINE void join(Vector* v) {
 KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   return _mm256_broadcast_ss(reinterpret_cast<const float*>(p));
 }
-KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
-  std::uint16_t bits = 0;
-  __builtin_memcpy(&bits, p, sizeof bits);
-  return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(std::uint32_t{bits} << 16)));
-}
 
 template <int kBits>
 KALIBRI_INLINE void load_affine(const unsigned char* p, Vector scale, Vector bias, Vector* v) {

@@ -57,23 +57,23 @@ constexpr float kStreamScale = 1.0F;
 constexpr int kStreamE4m3Parts = 1;
 KALIBRI_INLINE void stream_e4m3(const unsigned char* p, Vector* v) { load_e4m3(p, v); }
 
+/// The lanes `first` of v[0] and v[1], and those that lie `step` further.
+KALIBRI_INLINE void permute_pair(Vector* v, __m512i first, int step) {
+  const Vector lanes = _mm512_permutex2var_ps(v[0], first, v[1]);
+  v[1] = _mm512_permutex2var_ps(v[0], _mm512_add_epi32(first, _mm512_set1_epi32(step)), v[1]);
+  v[0] = lanes;
+}
 /// The even and the odd columns, and back.
 template <int kParts>
 KALIBRI_INLINE void split(Vector* v) {
   if constexpr (kParts == 2) {
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const Vector evens = _mm512_permutex2var_ps(v[0], even, v[1]);
-    v[1] = _mm512_permutex2var_ps(v[0], _mm512_add_epi32(even, _mm512_set1_epi32(1)), v[1]);
-    v[0] = evens;
+    permute_pair(v, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), 1);
   }
 }
 template <int kParts>
 KALIBRI_INLINE void join(Vector* v) {
   if constexpr (kParts == 2) {
-    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    const Vector first = _mm512_permutex2var_ps(v[0], low, v[1]);
-    v[1] = _mm512_permutex2var_ps(v[0], _mm512_add_epi32(low, _mm512_set1_epi32(8)), v[1]);
-    v[0] = first;
+    permute_pair(v, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), 8);
   }
 }
 
@@ -81,11 +81,6 @@ KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   float value = 0;
   __builtin_memcpy(&value, p, sizeof value);
   return splat(value);
-}
-KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
-  std::uint16_t bits = 0;
-  __builtin_memcpy(&bits, p, sizeof bits);
-  return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(std::uint32_t{bits} << 16)));
 }
 
 /// Codes 16 i to 16 i + 15 of the step at p; those of other codes may stand above them.

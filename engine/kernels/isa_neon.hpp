@@ -65,11 +65,6 @@ KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   __builtin_memcpy(&value, p, sizeof value);
   return splat(value);
 }
-KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
-  std::uint16_t bits = 0;
-  __builtin_memcpy(&bits, p, sizeof bits);
-  return vreinterpretq_f32_u32(vdupq_n_u32(std::uint32_t{bits} << 16));
-}
 
 template <int kBits>
 KALIBRI_INLINE Vector four_codes(std::uint64_t word) {

@@ -119,9 +119,6 @@ KALIBRI_INLINE Vector splat_f32(const unsigned char* p) {
   __builtin_memcpy(&value, p, sizeof value);
   return splat(value);
 }
-KALIBRI_INLINE Vector splat_bf16(const unsigned char* p) {
-  return splat(__builtin_bit_cast(float, std::uint32_t{p[0]} << 16 | std::uint32_t{p[1]} << 24));
-}
 
 /// 8 codes of kBits bits, least significant bit first, in the low bits of a word.
 template <int kBits>

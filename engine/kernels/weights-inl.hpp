@@ -123,6 +123,7 @@ class AffineRow {
   }
 
   [[nodiscard]] KALIBRI_INLINE const unsigned char* at(std::int64_t step) const { return data_ + step * kStepBytes; }
+
   /// Scales, then biases, of n <= kLanes groups from `group` on, as floats.
   KALIBRI_INLINE void load_grids(std::int64_t group, std::int64_t n, float* to) const {
     const Format format = has_f32_grid_ ? Format::f32 : Format::bf16;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/base/check.hpp"
 #include "engine/kernels/kernels.hpp"
@@ -137,9 +136,8 @@ void Kolibri1Sequence::attention(const Kolibri1Layer& layer, std::int64_t index,
   runtime::KvCache& cache = caches_[static_cast<std::size_t>(index)];
   cache.append(k, v, n, staging_);
   const float scale = KALIBRI_MUTATE(1.0F / std::sqrt(static_cast<float>(d)), "attn_scale_1", 1.0F);
-  // Heads that share keys are computed together, but so few that there are tasks for many threads when n is 1.
   const std::int64_t group = n_heads / n_kv;
-  const std::int64_t together = KALIBRI_MUTATE(std::gcd(group, std::int64_t{4}), "gqa_modulo", 1);
+  const std::int64_t together = KALIBRI_MUTATE(heads_together(c), "gqa_modulo", 1);
   workers_.each(n * n_heads / together, [&](std::int64_t task, int worker) {
     const std::int64_t t = task / (n_heads / together);
     const std::int64_t head = task % (n_heads / together) * together;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,12 @@
 #include "engine/runtime/linear.hpp"
 
 namespace kalibri::model {
+
+/// Query heads that a thread computes together, because they share keys: so few that one token has tasks for many
+/// threads.
+inline std::int64_t heads_together(const checkpoint::Kolibri1Config& config) {
+  return std::gcd(config.num_attention_heads / config.num_key_value_heads, std::int64_t{4});
+}
 
 class Kolibri1Sequence {
  public:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/model/kolibri1.hpp"
+
 namespace kalibri::model {
 
 namespace {
@@ -57,7 +59,7 @@ SessionFootprint session_footprint(const checkpoint::Kolibri1Config& c, const Se
   const std::int64_t normed_branch_shared = 2 * n * h;  // `shared` is counted with the experts
   const std::int64_t q_context = 2 * n * queries;
   const std::int64_t k_v = 2 * n * keys;
-  const std::int64_t scores = sizes.n_threads * sizes.context;
+  const std::int64_t scores = sizes.n_threads * heads_together(c) * sizes.context;
   const std::int64_t floats = residual + normed_branch_shared + q_context + k_v + scores;
   const std::int64_t staging = wraps ? kv_bytes(c.sliding_window - 1 + n, keys) : 0;
   sum.buffer_bytes = floats * kFloat + staging + rotary_bytes(n, c.head_dim) +
@@ -104,7 +106,7 @@ SessionFootprint session_footprint(const checkpoint::Qwen4ExpConfig& c, const Se
   const std::int64_t sparse =
       n_sparse == 0 ? 0
                     : n * (5 * queries + 2 * keys + index_width + n_blocks + std::min(n_blocks, c.blocks_kept())) +
-                          sizes.n_threads * sizes.context;
+                          sizes.n_threads * c.num_attention_heads / c.num_key_value_heads * attended;
   sum.buffer_bytes = (streams + connection + ngram + delta + sparse) * kFloat + rotary_bytes(n, c.rotary_dim) +
                      expert_bytes(n, h, c.num_experts, c.num_experts_per_tok, c.moe_intermediate_size,
                                   c.shared_expert_intermediate_size, sizes.n_threads) +

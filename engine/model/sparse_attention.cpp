@@ -203,9 +203,11 @@ void SparseAttention::attend(const SparseAttentionWeights& weights, SparseAttent
   const std::int64_t together = KALIBRI_MUTATE(n_heads / n_kv, "sparse_kv_heads_tiled", 1);
   workers_.each(n, [&](std::int64_t t, int worker) {
     const std::int64_t pos = taps.first_pos + t;
-    AlignedFloats& key_scores = scores_[static_cast<std::size_t>(worker)];
-    key_scores.resize(std::max(key_scores.size(), static_cast<std::size_t>(together * (pos + 1))));
     const std::vector<TokenRun> runs = attended_runs(blocks[static_cast<std::size_t>(t)], pos, r);
+    std::int64_t n_keys = 0;
+    for (const TokenRun& run : runs) n_keys += run.n;
+    AlignedFloats& key_scores = scores_[static_cast<std::size_t>(worker)];
+    key_scores.resize(std::max(key_scores.size(), static_cast<std::size_t>(together * n_keys)));
     std::vector<kernels::KeyRun> key_runs(runs.size());
     for (std::int64_t head = 0; head < n_heads; head += together) {
       const std::int64_t kv_head = KALIBRI_MUTATE(head / (n_heads / n_kv), "sparse_kv_heads_tiled", head % n_kv);
